@@ -1,0 +1,1 @@
+//! Disk image formats: raw, VHD, VHDX.

@@ -1,0 +1,2 @@
+//! The Headwater server and its command line.
+fn main() {}

@@ -1,0 +1,1 @@
+//! An iSCSI target (RFC 7143).

@@ -1,0 +1,1 @@
+//! Golden images, lab networks and QEMU targets for demo, tests and benches.

@@ -1,0 +1,1 @@
+//! Deterministic mutations of seed inputs: fuzz smokes that run in ordinary tests.

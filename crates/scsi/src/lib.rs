@@ -1,0 +1,1 @@
+//! SCSI commands of a disk (SPC-4, SBC-3) over a block device.
