@@ -1,1 +1,2 @@
-//! An iSCSI target (RFC 7143).
+//! An iSCSI target (RFC 7143), error recovery level 0, one connection a session.
+pub mod directory;

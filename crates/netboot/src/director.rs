@@ -1,0 +1,182 @@
+//! The decisions that the boot services leave to their owner, and the steps that they report.
+//!
+//! The owner (the server program) implements [`Director`]. All calls come from the network tasks: they must be quick.
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+/// An Ethernet address. Written and read as `52:54:00:77:00:10`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MacAddress(pub [u8; 6]);
+
+impl MacAddress {
+    /// Reads `52:54:00:77:00:10`, `52-54-00-77-00-10` or `525400770010`, in either case.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits: Vec<u8> = match text.len() {
+            12 => text.bytes().collect(),
+            17 => {
+                let separator = *text.as_bytes().get(2).filter(|b| matches!(b, b':' | b'-'))?;
+                let parts: Vec<&[u8]> = text.as_bytes().split(|&b| b == separator).collect();
+                parts.iter().all(|part| part.len() == 2).then(|| parts.concat())?
+            }
+            _ => return None,
+        };
+        let mut bytes = [0; 6];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            let digit = |b: &u8| char::from(*b).to_digit(16).and_then(|d| u8::try_from(d).ok());
+            let [high, low] = pair else { return None };
+            *byte = digit(high)? << 4 | digit(low)?;
+        }
+        (digits.len() == 12).then_some(Self(bytes))
+    }
+}
+
+impl std::fmt::Display for MacAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl std::fmt::Debug for MacAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}
+
+/// What kind of firmware or loader is asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ClientKind {
+    /// A BIOS PXE ROM (client architecture 0, RFC 4578 §2.1).
+    BiosPxe,
+    /// UEFI x64 by PXE (architectures 7 and 9).
+    UefiX64Pxe,
+    /// UEFI x64 by HTTP Boot (architecture 16).
+    UefiX64Http,
+    /// UEFI on 64-bit Arm by PXE (architecture 11).
+    UefiArm64Pxe,
+    /// UEFI on 64-bit Arm by HTTP Boot (architecture 19).
+    UefiArm64Http,
+    /// iPXE, whatever it was loaded by: it says so in its user class (option 77).
+    Ipxe,
+    /// Some other DHCP client: the operating system itself, say.
+    Other,
+}
+
+/// Who is asking for an address or a boot file.
+#[derive(Clone, Debug)]
+pub struct DhcpClient {
+    /// Its hardware address.
+    pub mac: MacAddress,
+    /// What it is.
+    pub kind: ClientKind,
+    /// Its SMBIOS UUID, from option 97, as it was sent.
+    pub uuid: Option<[u8; 16]>,
+}
+
+/// How DHCP treats a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DhcpDecision {
+    /// Answer it.
+    Serve {
+        /// This address; `None`: one from the pool (as DHCP server), or none (as proxy).
+        address: Option<Ipv4Addr>,
+        /// The host name to hand out (option 12).
+        host_name: Option<String>,
+    },
+    /// Say nothing: it is not ours.
+    Ignore,
+}
+
+/// What a machine that asks for its iPXE script is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BootPlan {
+    /// Boot from a disk over iSCSI.
+    San(SanBoot),
+    /// Show a message and go no further: no such device, no image, a lost write cache.
+    Refuse(String),
+}
+
+/// A disk to boot from.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SanBoot {
+    /// Address and port of the target.
+    pub portal: SocketAddr,
+    /// The target's name.
+    pub target: String,
+    /// The LUN.
+    pub lun: u16,
+    /// The name that the initiator must use.
+    pub initiator: String,
+    /// CHAP user and secret.
+    pub chap: Option<(String, String)>,
+    /// What to print before the boot: the vDisk's name, say. One line of printable ASCII.
+    pub title: String,
+}
+
+impl std::fmt::Debug for SanBoot {
+    /// Without the secret: plans are logged.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SanBoot")
+            .field("portal", &self.portal)
+            .field("target", &self.target)
+            .field("lun", &self.lun)
+            .field("initiator", &self.initiator)
+            .field("chap", &self.chap.as_ref().map(|(user, _)| user))
+            .finish_non_exhaustive()
+    }
+}
+
+/// Who asks for a script. iPXE puts its settings into the query of the script's URL.
+#[derive(Clone, Debug)]
+pub struct ScriptRequest {
+    /// The machine.
+    pub mac: MacAddress,
+    /// `bios` or `uefi`: iPXE's `${platform}` (`pcbios`, `efi`).
+    pub platform: Option<String>,
+    /// Its SMBIOS UUID, as iPXE prints it.
+    pub uuid: Option<String>,
+    /// Where it asks from.
+    pub peer: SocketAddr,
+    /// The address of ours that it reached: what it can reach for the rest, too.
+    pub local: IpAddr,
+}
+
+/// One step of a machine's way to its script, as the boot services saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BootStep {
+    /// DHCPDISCOVER came in.
+    Discover(ClientKind),
+    /// We offered this address (as DHCP server) or boot information alone (as proxy).
+    Offer(Option<Ipv4Addr>),
+    /// DHCPREQUEST came in.
+    Request(ClientKind),
+    /// We acknowledged.
+    Ack(Option<Ipv4Addr>),
+    /// A boot file went out whole.
+    BootFile {
+        /// Its name.
+        name: String,
+        /// `tftp` or `http`.
+        protocol: &'static str,
+        /// Its size.
+        size_bytes: u64,
+        /// From the request to its last byte acknowledged (TFTP) or sent (HTTP).
+        took: Duration,
+    },
+    /// The script was asked for and handed out.
+    Script,
+}
+
+/// The owner's decisions, and its ear for what happens.
+pub trait Director: Send + Sync {
+    /// How to treat a DHCP client. The owner logs unknown machines.
+    fn dhcp(&self, client: &DhcpClient) -> DhcpDecision;
+
+    /// What the machine is to boot. Called once for every script that is handed out: it begins a boot.
+    fn plan(&self, request: &ScriptRequest) -> BootPlan;
+
+    /// The machine behind `mac` took a step now. TFTP and HTTP know an address only: the boot services find the MAC
+    /// address in their leases and in what DHCP and proxyDHCP saw, and report what they can.
+    fn step(&self, mac: MacAddress, step: BootStep);
+}
