@@ -1,6 +1,39 @@
 //! The commands of a SCSI disk (SAM-5, SPC-4, SBC-3) carried out on a block device.
 //!
-//! The seam to a transport (iSCSI) is small. [`LogicalUnit`] is one disk; [`Nexus`] is what it remembers of one
-//! initiator; [`LogicalUnit::task`] turns a CDB into a [`Task`], which tells how many bytes go which way and is then
-//! carried out: [`Task::read_in`] fills any part of its Data-In, straight into the transport's own buffer;
-//! [`Task::run`] carries out everything else. Both take the [`block::Patience`] of the caller.
+//! # The seam to a transport
+//! [`Units`] is what one session sees: its logical units, each with what the unit remembers of this initiator
+//! (pending unit attentions). [`Units::task`] turns the LUN and the CDB of a request into a [`Task`], or into the
+//! [`CheckCondition`] to answer with; everything that can be judged from the CDB alone (opcode, fields, LBA range,
+//! write protection) is judged there, before any data moves. The task then tells how many bytes go which way
+//! ([`Task::transfer`]) and is carried out, in one of two ways:
+//!
+//! - a task with Data-In: [`Task::read_in`], for any part of the Data-In and in any order, straight into the
+//!   transport's own buffer;
+//! - every other task: [`Task::run`], once, with all of the Data-Out.
+//!
+//! Both take the [`block::Patience`] of the caller and answer [`Failure::WouldBlock`] where the device does: the same
+//! call with [`block::Patience::Blocking`], on a thread that may wait, then does it. A task holds all that it needs,
+//! so it can be sent to such a thread. Tasks may run at the same time and in any order.
+//!
+//! # What is not here
+//! Residuals and sequence numbers (the transport's), reservations (a later issue: their commands get INVALID
+//! COMMAND OPERATION CODE), protection information, more than one medium state (a disk is always there).
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic
+)]
+
+mod nexus;
+mod sense;
+mod task;
+mod unit;
+mod units;
+
+pub use nexus::UnitAttention;
+pub use sense::{AdditionalSense, CheckCondition, FieldPointer, SenseKey};
+pub use task::{Failure, Task, TaskKind, Transfer};
+pub use unit::{LogicalUnit, UnitIdentity};
+pub use units::Units;

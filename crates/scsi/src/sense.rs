@@ -1,0 +1,172 @@
+//! Sense data: how a command that failed says why (SPC-4 §4.5).
+use std::fmt;
+
+/// The length of fixed format sense data without additional bytes (SPC-4 §4.5.3).
+pub(crate) const FIXED_SENSE_BYTES: usize = 18;
+
+/// The broad kind of a failure (SPC-4 §4.5.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum SenseKey {
+    /// Nothing to report.
+    NoSense = 0x0,
+    /// The unit cannot be accessed now.
+    NotReady = 0x2,
+    /// The medium lost or never held what was asked for.
+    MediumError = 0x3,
+    /// The unit itself failed.
+    HardwareError = 0x4,
+    /// The command or its parameters are wrong.
+    IllegalRequest = 0x5,
+    /// Something happened to the unit that the initiator must know first.
+    UnitAttention = 0x6,
+    /// The medium is protected from this operation.
+    DataProtect = 0x7,
+    /// The target gave the command up; it may be tried again.
+    AbortedCommand = 0xB,
+    /// The data that was sent differs from the medium's.
+    Miscompare = 0xE,
+}
+
+/// Additional sense code and its qualifier (SPC-4 annex D.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AdditionalSense(pub u8, pub u8);
+
+/// Which field of the CDB or of the parameter list was wrong (SPC-4 §4.5.2.4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FieldPointer {
+    /// In the CDB, or else in the Data-Out.
+    pub in_cdb: bool,
+    /// The byte, from 0.
+    pub byte: u16,
+    /// The field's most significant bit in that byte.
+    pub bit: Option<u8>,
+}
+
+/// CHECK CONDITION status, with the sense data that goes with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckCondition {
+    /// The broad kind.
+    pub key: SenseKey,
+    /// The precise reason.
+    pub code: AdditionalSense,
+    /// The LBA or byte offset that the reason is about.
+    pub information: Option<u64>,
+    /// The field that was wrong.
+    pub field: Option<FieldPointer>,
+}
+
+impl AdditionalSense {
+    /// NO ADDITIONAL SENSE INFORMATION.
+    pub const NONE: Self = Self(0x00, 0x00);
+    /// LOGICAL UNIT NOT READY, CAUSE NOT REPORTABLE.
+    pub const NOT_READY: Self = Self(0x04, 0x00);
+    /// WRITE ERROR.
+    pub const WRITE_ERROR: Self = Self(0x0C, 0x00);
+    /// WRITE ERROR - UNEXPECTED UNSOLICITED DATA.
+    pub const UNEXPECTED_UNSOLICITED_DATA: Self = Self(0x0C, 0x0C);
+    /// WRITE ERROR - NOT ENOUGH UNSOLICITED DATA.
+    pub const NOT_ENOUGH_UNSOLICITED_DATA: Self = Self(0x0C, 0x0D);
+    /// UNRECOVERED READ ERROR.
+    pub const UNRECOVERED_READ_ERROR: Self = Self(0x11, 0x00);
+    /// PARAMETER LIST LENGTH ERROR.
+    pub const PARAMETER_LIST_LENGTH_ERROR: Self = Self(0x1A, 0x00);
+    /// MISCOMPARE DURING VERIFY OPERATION.
+    pub const MISCOMPARE: Self = Self(0x1D, 0x00);
+    /// INVALID COMMAND OPERATION CODE.
+    pub const INVALID_OPERATION_CODE: Self = Self(0x20, 0x00);
+    /// LOGICAL BLOCK ADDRESS OUT OF RANGE.
+    pub const LBA_OUT_OF_RANGE: Self = Self(0x21, 0x00);
+    /// INVALID FIELD IN CDB.
+    pub const INVALID_FIELD_IN_CDB: Self = Self(0x24, 0x00);
+    /// LOGICAL UNIT NOT SUPPORTED.
+    pub const UNIT_NOT_SUPPORTED: Self = Self(0x25, 0x00);
+    /// INVALID FIELD IN PARAMETER LIST.
+    pub const INVALID_FIELD_IN_PARAMETER_LIST: Self = Self(0x26, 0x00);
+    /// WRITE PROTECTED.
+    pub const WRITE_PROTECTED: Self = Self(0x27, 0x00);
+    /// SPACE ALLOCATION FAILED WRITE PROTECT.
+    pub const SPACE_ALLOCATION_FAILED: Self = Self(0x27, 0x07);
+    /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
+    pub const POWER_ON_OR_RESET: Self = Self(0x29, 0x00);
+    /// BUS DEVICE RESET FUNCTION OCCURRED.
+    pub const DEVICE_RESET: Self = Self(0x29, 0x03);
+    /// I_T NEXUS LOSS OCCURRED.
+    pub const NEXUS_LOSS: Self = Self(0x29, 0x07);
+    /// CAPACITY DATA HAS CHANGED.
+    pub const CAPACITY_CHANGED: Self = Self(0x2A, 0x09);
+    /// COMMANDS CLEARED BY ANOTHER INITIATOR.
+    pub const COMMANDS_CLEARED: Self = Self(0x2F, 0x00);
+    /// SAVING PARAMETERS NOT SUPPORTED.
+    pub const SAVING_NOT_SUPPORTED: Self = Self(0x39, 0x00);
+    /// INTERNAL TARGET FAILURE.
+    pub const INTERNAL_FAILURE: Self = Self(0x44, 0x00);
+    /// PROTOCOL SERVICE CRC ERROR.
+    pub const PROTOCOL_CRC_ERROR: Self = Self(0x47, 0x05);
+}
+
+impl CheckCondition {
+    /// One that says no more than key and code.
+    #[must_use]
+    pub const fn new(key: SenseKey, code: AdditionalSense) -> Self {
+        Self { key, code, information: None, field: None }
+    }
+
+    /// The sense data in fixed format (SPC-4 §4.5.3).
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; FIXED_SENSE_BYTES] {
+        // INFORMATION has 32 bits; VALID says whether it fits and stands there.
+        let information = self.information.and_then(|value| u32::try_from(value).ok());
+        let [i0, i1, i2, i3] = information.unwrap_or(0).to_be_bytes();
+        let valid = if information.is_some() { 0x80 } else { 0 };
+        let [s0, s1, s2] = self.field.map_or([0; 3], FieldPointer::sense_key_specific);
+        let AdditionalSense(asc, ascq) = self.code;
+        let additional_bytes = 10; // ADDITIONAL SENSE LENGTH: what follows byte 7
+        [
+            valid | 0x70, // RESPONSE CODE: current error, fixed format
+            0,
+            self.key as u8,
+            i0,
+            i1,
+            i2,
+            i3,
+            additional_bytes,
+            0,
+            0,
+            0,
+            0,
+            asc,
+            ascq,
+            0,
+            s0,
+            s1,
+            s2,
+        ]
+    }
+}
+
+impl FieldPointer {
+    fn sense_key_specific(self) -> [u8; 3] {
+        let [high, low] = self.byte.to_be_bytes();
+        let command = if self.in_cdb { 0x40 } else { 0 };
+        let bit = self.bit.map_or(0, |bit| 0x08 | (bit & 0x07));
+        [0x80 | command | bit, high, low]
+    }
+}
+
+impl fmt::Display for CheckCondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AdditionalSense(asc, ascq) = self.code;
+        write!(f, "{:?} {asc:02X}h/{ascq:02X}h", self.key)?;
+        if let Some(information) = self.information {
+            write!(f, " at {information:#x}")?;
+        }
+        if let Some(field) = self.field {
+            let place = if field.in_cdb { "CDB" } else { "parameter list" };
+            write!(f, " in byte {} of the {place}", field.byte)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for CheckCondition {}
