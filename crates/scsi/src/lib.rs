@@ -25,12 +25,23 @@
     clippy::arithmetic_side_effects,
     clippy::panic
 )]
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "tests fail by panicking"))]
 
+mod capacity;
+mod cdb;
+mod disk;
+mod inquiry;
+mod medium;
+mod mode;
 mod nexus;
+mod opcodes;
 mod sense;
 mod task;
+#[cfg(test)]
+mod testing;
 mod unit;
 mod units;
+mod unmap;
 
 pub use nexus::UnitAttention;
 pub use sense::{AdditionalSense, CheckCondition, FieldPointer, SenseKey};

@@ -61,12 +61,16 @@ impl AdditionalSense {
     pub const NONE: Self = Self(0x00, 0x00);
     /// LOGICAL UNIT NOT READY, CAUSE NOT REPORTABLE.
     pub const NOT_READY: Self = Self(0x04, 0x00);
+    /// LOGICAL UNIT NOT READY, MANUAL INTERVENTION REQUIRED.
+    pub const NOT_READY_MANUAL_INTERVENTION: Self = Self(0x04, 0x03);
     /// WRITE ERROR.
     pub const WRITE_ERROR: Self = Self(0x0C, 0x00);
     /// WRITE ERROR - UNEXPECTED UNSOLICITED DATA.
     pub const UNEXPECTED_UNSOLICITED_DATA: Self = Self(0x0C, 0x0C);
     /// WRITE ERROR - NOT ENOUGH UNSOLICITED DATA.
     pub const NOT_ENOUGH_UNSOLICITED_DATA: Self = Self(0x0C, 0x0D);
+    /// INVALID FIELD IN COMMAND INFORMATION UNIT: what the transport says about the command contradicts its CDB.
+    pub const INVALID_FIELD_IN_INFORMATION_UNIT: Self = Self(0x0E, 0x03);
     /// UNRECOVERED READ ERROR.
     pub const UNRECOVERED_READ_ERROR: Self = Self(0x11, 0x00);
     /// PARAMETER LIST LENGTH ERROR.
@@ -110,6 +114,41 @@ impl CheckCondition {
     #[must_use]
     pub const fn new(key: SenseKey, code: AdditionalSense) -> Self {
         Self { key, code, information: None, field: None }
+    }
+
+    /// ILLEGAL REQUEST.
+    pub(crate) const fn illegal(code: AdditionalSense) -> Self {
+        Self::new(SenseKey::IllegalRequest, code)
+    }
+
+    /// INVALID FIELD IN CDB, for the field that begins in this byte.
+    pub(crate) const fn cdb_field(byte: u16) -> Self {
+        Self {
+            field: Some(FieldPointer { in_cdb: true, byte, bit: None }),
+            ..Self::illegal(AdditionalSense::INVALID_FIELD_IN_CDB)
+        }
+    }
+
+    /// INVALID FIELD IN CDB, for the field whose most significant bit is `bit` of this byte.
+    pub(crate) const fn cdb_bit(byte: u16, bit: u8) -> Self {
+        Self {
+            field: Some(FieldPointer { in_cdb: true, byte, bit: Some(bit) }),
+            ..Self::illegal(AdditionalSense::INVALID_FIELD_IN_CDB)
+        }
+    }
+
+    /// INVALID FIELD IN PARAMETER LIST, for the field that begins in this byte.
+    pub(crate) fn parameter_field(byte: usize) -> Self {
+        let byte = u16::try_from(byte).unwrap_or(u16::MAX);
+        Self {
+            field: Some(FieldPointer { in_cdb: false, byte, bit: None }),
+            ..Self::illegal(AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST)
+        }
+    }
+
+    /// The same, about this LBA or byte offset.
+    pub(crate) const fn about(self, information: u64) -> Self {
+        Self { information: Some(information), ..self }
     }
 
     /// The sense data in fixed format (SPC-4 §4.5.3).

@@ -1,6 +1,9 @@
 //! One command on its way: what it moves, and the moving.
-use block::{BlockError, ByteRange, Patience};
+use block::{BlockError, ByteLength, ByteOffset, ByteRange, Patience};
 
+use crate::disk::Disk;
+use crate::medium::{Medium, Operation};
+use crate::mode::ModeSelect;
 use crate::sense::CheckCondition;
 
 /// Which way a task's data goes, and how many bytes of it there really are. What the initiator expected may differ;
@@ -56,20 +59,69 @@ pub enum Failure {
 
 /// A decoded, legal command. It holds all that it needs to be carried out, on any thread.
 #[derive(Debug)]
-pub struct Task {}
+pub struct Task(Work);
+
+/// What carrying it out means.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// There is nothing to do.
+    Nothing,
+    /// These bytes are the whole Data-In.
+    Reply(Vec<u8>),
+    /// MODE SELECT.
+    ModeSelect(ModeSelect, Disk),
+    /// It is done on the medium.
+    Medium(Medium),
+}
 
 impl Task {
+    pub(crate) fn new(work: Work) -> Self {
+        Self(work)
+    }
+
     /// Which way the data goes, and how much.
     #[must_use]
     pub fn transfer(&self) -> Transfer {
-        Transfer::None
+        let (inward, bytes) = match &self.0 {
+            Work::Nothing => (false, 0),
+            Work::Reply(data) => (true, ByteLength::of(data).get()),
+            Work::ModeSelect(select, _) => (false, length(select.list_bytes)),
+            Work::Medium(medium) => match medium.operation {
+                Operation::Read(range) => (true, range.length().get()),
+                Operation::Write { range, .. } | Operation::VerifyData(range) => {
+                    (false, range.length().get())
+                }
+                Operation::VerifyMedium(_) | Operation::Flush(_) => (false, 0),
+                Operation::Unmap { list_bytes } => (false, length(list_bytes)),
+                Operation::WriteSame { data, .. } => {
+                    (false, if data { medium.disk.block_bytes() } else { 0 })
+                }
+            },
+        };
+        match (inward, bytes) {
+            (_, 0) => Transfer::None,
+            (true, bytes) => Transfer::In { bytes },
+            (false, bytes) => Transfer::Out { bytes },
+        }
     }
 
     /// What kind of task it is, and on which part of the device; `None` where statistics do not count it. The range
     /// of UNMAP, which stands in its Data-Out, is given as empty.
     #[must_use]
     pub fn kind(&self) -> Option<(TaskKind, ByteRange)> {
-        None
+        let Work::Medium(medium) = &self.0 else { return None };
+        match medium.operation {
+            Operation::Read(range) => Some((TaskKind::Read, range)),
+            Operation::Write { range, .. } | Operation::WriteSame { range, unmap: false, .. } => {
+                Some((TaskKind::Write, range))
+            }
+            Operation::Flush(range) => Some((TaskKind::Flush, range)),
+            Operation::WriteSame { range, unmap: true, .. } => Some((TaskKind::Discard, range)),
+            Operation::Unmap { .. } => {
+                ByteRange::new(ByteOffset::ZERO, ByteLength::ZERO).map(|nothing| (TaskKind::Discard, nothing))
+            }
+            Operation::VerifyMedium(_) | Operation::VerifyData(_) => None,
+        }
     }
 
     /// Fills `buffer` with the Data-In from byte `offset` on. Any part can be had in any order; on boundaries of
@@ -77,17 +129,42 @@ impl Task {
     ///
     /// # Errors
     /// [`Failure`]; the contents of `buffer` are then unspecified.
-    pub fn read_in(&self, _offset: u64, _buffer: &mut [u8], _patience: Patience) -> Result<(), Failure> {
-        Ok(())
+    pub fn read_in(&self, offset: u64, buffer: &mut [u8], patience: Patience) -> Result<(), Failure> {
+        match &self.0 {
+            Work::Medium(medium @ Medium { operation: Operation::Read(range), .. }) => {
+                medium.read_in(*range, offset, buffer, patience)
+            }
+            Work::Reply(data) => {
+                let from = usize::try_from(offset).unwrap_or(usize::MAX);
+                let source = data.get(from..).unwrap_or_default().iter().copied();
+                let source = source.chain(std::iter::repeat(0));
+                buffer.iter_mut().zip(source).for_each(|(target, byte)| *target = byte);
+                Ok(())
+            }
+            Work::Nothing | Work::ModeSelect(..) | Work::Medium(_) => {
+                buffer.fill(0);
+                Ok(())
+            }
+        }
     }
 
-    /// Carries out a task that has no Data-In. `data_out` is what the initiator sent: what exceeds
-    /// [`transfer`](Self::transfer) is ignored; of a WRITE that got less, the whole logical blocks that came are
-    /// written (the initiator announced a shorter transfer than its CDB).
+    /// Carries out a task that has no Data-In; one that has ([`Transfer::In`]) has nothing to be done here.
+    ///
+    /// `data_out` is all that the initiator sent. Of a WRITE (or VERIFY) what exceeds [`transfer`](Self::transfer) is
+    /// ignored, and if it is less (the initiator announced a shorter transfer than its CDB), as many logical blocks
+    /// as came are written. Other commands refuse too little, and WRITE SAME too much.
     ///
     /// # Errors
     /// [`Failure`]; part of the task may have taken effect.
-    pub fn run(&self, _data_out: &[u8], _patience: Patience) -> Result<(), Failure> {
-        Ok(())
+    pub fn run(&self, data_out: &[u8], patience: Patience) -> Result<(), Failure> {
+        match &self.0 {
+            Work::Nothing | Work::Reply(_) => Ok(()),
+            Work::ModeSelect(select, disk) => select.apply(disk, data_out).map_err(Failure::Check),
+            Work::Medium(medium) => medium.run(data_out, patience),
+        }
     }
+}
+
+fn length(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }

@@ -1,11 +1,18 @@
-//! A logical unit: one disk.
+//! A logical unit: one disk, and the decoding of its commands.
 use std::sync::Arc;
 
 use block::BlockDevice;
 
+use crate::capacity;
+use crate::cdb::{Cdb, CdbLength, Extent};
+use crate::disk::{Disk, MAX_TRANSFER_BYTES, MAX_VERIFY_BYTES, MAX_WRITE_SAME_BYTES};
+use crate::inquiry::Inquiry;
+use crate::medium::{After, Medium, Operation};
+use crate::mode::{ModeSelect, ModeSense};
 use crate::nexus::Nexus;
+use crate::opcodes::{self, ReportOpcodes};
 use crate::sense::{AdditionalSense, CheckCondition, SenseKey};
-use crate::task::Task;
+use crate::task::{Task, Work};
 
 /// By what an initiator recognises a disk again. Must not change while the disk's contents are the same to its
 /// owner: operating systems find their root by it.
@@ -21,13 +28,16 @@ pub struct UnitIdentity {
 #[derive(Debug)]
 pub struct LogicalUnit {
     device: Arc<dyn BlockDevice>,
+    disk: Disk,
+    identity: UnitIdentity,
 }
 
 impl LogicalUnit {
     /// A disk with the contents of `device`.
     #[must_use]
-    pub fn new(device: Arc<dyn BlockDevice>, _identity: UnitIdentity) -> Self {
-        Self { device }
+    pub fn new(device: Arc<dyn BlockDevice>, identity: UnitIdentity) -> Self {
+        let disk = Disk::new(device.geometry());
+        Self { device, disk, identity }
     }
 
     /// The device under it.
@@ -36,13 +46,225 @@ impl LogicalUnit {
         &self.device
     }
 
-    /// Decodes `cdb` and judges all that can be judged before data moves.
-    pub(crate) fn task(&self, nexus: &Nexus, _cdb: &[u8]) -> Result<Task, CheckCondition> {
-        match nexus.take() {
-            Some(attention) => Err(attention),
-            None => {
-                Err(CheckCondition::new(SenseKey::IllegalRequest, AdditionalSense::INVALID_OPERATION_CODE))
-            }
+    /// Decodes the CDB in `field` and judges all that can be judged before data moves.
+    pub(crate) fn task(&self, nexus: &Nexus, field: &[u8]) -> Result<Task, CheckCondition> {
+        // SAM-5 §5.14.1: these are answered while a unit attention waits.
+        let first = field.first().copied().unwrap_or(0);
+        let exempt = matches!(first, opcodes::INQUIRY | opcodes::REPORT_LUNS | opcodes::REQUEST_SENSE);
+        if !exempt && let Some(attention) = nexus.take() {
+            return Err(attention);
         }
+        let cdb = Cdb::new(field)?;
+        let work = match self.medium_command(&cdb)? {
+            Some(operation) => {
+                Work::Medium(Medium { device: Arc::clone(&self.device), disk: self.disk, operation })
+            }
+            None => self.other_command(&cdb, nexus)?,
+        };
+        Ok(Task::new(work))
+    }
+
+    /// The commands that move data to or from the medium, the frequent ones first.
+    fn medium_command(&self, cdb: &Cdb) -> Result<Option<Operation>, CheckCondition> {
+        let operation = match cdb.opcode() {
+            opcodes::READ_6 => self.read(cdb)?,
+            opcodes::READ_10 | opcodes::READ_12 | opcodes::READ_16 => {
+                check_no_protection(cdb)?;
+                self.read(cdb)?
+            }
+            opcodes::WRITE_6 => self.write(cdb, After::Nothing)?,
+            opcodes::WRITE_10 | opcodes::WRITE_12 | opcodes::WRITE_16 => {
+                check_no_protection(cdb)?;
+                // DPO says nothing that concerns us; FUA asks for lasting data.
+                self.write(cdb, if cdb.bit(1, 3) { After::Flush } else { After::Nothing })?
+            }
+            opcodes::WRITE_AND_VERIFY_10 | opcodes::WRITE_AND_VERIFY_12 | opcodes::WRITE_AND_VERIFY_16 => {
+                check_no_protection(cdb)?;
+                // Whether BYTCHK asks for a comparison or only for a look at the medium: we compare.
+                compares_bytes(cdb)?;
+                self.write(cdb, After::FlushAndCompare)?
+            }
+            opcodes::VERIFY_10 | opcodes::VERIFY_12 | opcodes::VERIFY_16 => self.verify(cdb)?,
+            opcodes::SYNCHRONIZE_CACHE_10 | opcodes::SYNCHRONIZE_CACHE_16 => self.synchronize(cdb)?,
+            opcodes::UNMAP if self.disk.unmap_granularity().is_some() => unmap(cdb)?,
+            opcodes::WRITE_SAME_10 | opcodes::WRITE_SAME_16 => self.write_same(cdb)?,
+            _ => return Ok(None),
+        };
+        Ok(Some(operation))
+    }
+
+    fn read(&self, cdb: &Cdb) -> Result<Operation, CheckCondition> {
+        self.disk.limited(cdb.extent(), MAX_TRANSFER_BYTES, length_field(cdb)).map(Operation::Read)
+    }
+
+    fn write(&self, cdb: &Cdb, then: After) -> Result<Operation, CheckCondition> {
+        let range = self.disk.limited(cdb.extent(), MAX_TRANSFER_BYTES, length_field(cdb))?;
+        self.disk.check_writable()?;
+        Ok(Operation::Write { range, then })
+    }
+
+    fn verify(&self, cdb: &Cdb) -> Result<Operation, CheckCondition> {
+        check_no_protection(cdb)?;
+        let field = length_field(cdb);
+        if compares_bytes(cdb)? {
+            self.disk.limited(cdb.extent(), MAX_TRANSFER_BYTES, field).map(Operation::VerifyData)
+        } else {
+            self.disk.limited(cdb.extent(), MAX_VERIFY_BYTES, field).map(Operation::VerifyMedium)
+        }
+    }
+
+    fn synchronize(&self, cdb: &Cdb) -> Result<Operation, CheckCondition> {
+        let mut extent = cdb.extent();
+        // SBC-3 §5.24: no blocks stands for all from the LBA on. IMMED only allows an early answer.
+        let all = self.disk.blocks().saturating_sub(extent.lba);
+        extent.blocks = if extent.blocks == 0 { all } else { extent.blocks };
+        self.disk.range(extent).map(Operation::Flush)
+    }
+
+    fn write_same(&self, cdb: &Cdb) -> Result<Operation, CheckCondition> {
+        check_no_protection(cdb)?;
+        let unmap = cdb.bit(1, 3);
+        if cdb.bit(1, 4) {
+            return Err(CheckCondition::cdb_bit(1, 4)); // ANCHOR: we do not claim ANC_SUP
+        }
+        if cdb.byte(1) & 0x06 != 0 {
+            return Err(CheckCondition::cdb_bit(1, 2)); // PBDATA, LBDATA: obsolete
+        }
+        let no_data = cdb.opcode() == opcodes::WRITE_SAME_16 && cdb.bit(1, 0);
+        let field = length_field(cdb);
+        let range = self.disk.limited(cdb.extent(), MAX_WRITE_SAME_BYTES, field)?;
+        if range.is_empty() {
+            return Err(CheckCondition::cdb_field(field)); // SBC-3 §6.5.3: WSNZ is set
+        }
+        self.disk.check_writable()?;
+        Ok(Operation::WriteSame { range, unmap, data: !no_data })
+    }
+
+    /// The commands that only need the disk's own numbers.
+    fn other_command(&self, cdb: &Cdb, nexus: &Nexus) -> Result<Work, CheckCondition> {
+        let disk = &self.disk;
+        match cdb.opcode() {
+            opcodes::TEST_UNIT_READY => Ok(Work::Nothing),
+            opcodes::REQUEST_SENSE => request_sense(cdb, nexus),
+            opcodes::INQUIRY => {
+                let inquiry = Inquiry::decode(cdb)?;
+                Ok(reply(inquiry.answer(disk, &self.identity)?, inquiry.allocation_bytes))
+            }
+            opcodes::MODE_SENSE_6 | opcodes::MODE_SENSE_10 => {
+                let sense = ModeSense::decode(cdb)?;
+                Ok(reply(sense.answer(disk), sense.allocation_bytes))
+            }
+            opcodes::MODE_SELECT_6 | opcodes::MODE_SELECT_10 => {
+                ModeSelect::decode(cdb).map(|select| Work::ModeSelect(select, *disk))
+            }
+            opcodes::READ_CAPACITY_10 => Ok(reply(capacity::ten(disk), usize::MAX)),
+            opcodes::SERVICE_ACTION_IN_16 => self.service_action_in(cdb),
+            opcodes::MAINTENANCE_IN if cdb.byte(1) & 0x1F == opcodes::SA_REPORT_OPCODES => {
+                let report = ReportOpcodes::decode(cdb)?;
+                Ok(reply(report.answer(disk), report.allocation_bytes))
+            }
+            opcodes::PRE_FETCH_10 | opcodes::PRE_FETCH_16 => disk.range(cdb.extent()).map(|_| Work::Nothing),
+            opcodes::START_STOP_UNIT => self.start_stop(cdb),
+            opcodes::SEND_DIAGNOSTIC => send_diagnostic(cdb),
+            opcodes::PREVENT_ALLOW => Ok(Work::Nothing), // the medium cannot be removed anyhow
+            // SPC-4 §6.30: a known opcode with an unknown service action is an invalid field.
+            opcodes::MAINTENANCE_IN => Err(CheckCondition::cdb_bit(1, 4)),
+            _ => Err(CheckCondition::illegal(AdditionalSense::INVALID_OPERATION_CODE)),
+        }
+    }
+
+    fn service_action_in(&self, cdb: &Cdb) -> Result<Work, CheckCondition> {
+        let allocation_bytes = usize::try_from(cdb.be32(10)).unwrap_or(usize::MAX);
+        match cdb.byte(1) & 0x1F {
+            opcodes::SA_READ_CAPACITY_16 => Ok(reply(capacity::sixteen(&self.disk), allocation_bytes)),
+            opcodes::SA_GET_LBA_STATUS => {
+                let lba = cdb.be64(2);
+                self.disk.range(Extent { lba, blocks: 1 })?;
+                Ok(reply(capacity::lba_status(&self.disk, lba), allocation_bytes))
+            }
+            _ => Err(CheckCondition::cdb_bit(1, 4)),
+        }
+    }
+
+    /// A disk without a motor takes every state and stays ready. To stop it is to make its contents last first
+    /// (SBC-3 §5.25), unless NO_FLUSH.
+    fn start_stop(&self, cdb: &Cdb) -> Result<Work, CheckCondition> {
+        let (start, load_eject, no_flush) = (cdb.bit(4, 0), cdb.bit(4, 1), cdb.bit(4, 2));
+        let power_condition = cdb.byte(4) >> 4;
+        if !matches!(power_condition, 0x0..=0x3 | 0x7 | 0xA | 0xB) {
+            return Err(CheckCondition::cdb_bit(4, 7));
+        }
+        if power_condition == 0 && load_eject && !start {
+            return Err(CheckCondition::cdb_bit(4, 1)); // there is nothing to eject
+        }
+        if power_condition != 0 || start || no_flush {
+            return Ok(Work::Nothing);
+        }
+        let operation = Operation::Flush(self.disk.range(Extent { lba: 0, blocks: self.disk.blocks() })?);
+        Ok(Work::Medium(Medium { device: Arc::clone(&self.device), disk: self.disk, operation }))
+    }
+}
+
+/// Data-In, as much of it as the initiator has room for (SPC-4 §4.2.5.6).
+pub(crate) fn reply(mut data: Vec<u8>, allocation_bytes: usize) -> Work {
+    data.truncate(allocation_bytes);
+    Work::Reply(data)
+}
+
+/// REQUEST SENSE with this sense data, in fixed format only (SPC-4 §6.39).
+pub(crate) fn sense_reply(cdb: &Cdb, check: CheckCondition) -> Result<Work, CheckCondition> {
+    if cdb.bit(1, 0) {
+        return Err(CheckCondition::cdb_bit(1, 0)); // DESC
+    }
+    Ok(reply(check.to_bytes().to_vec(), usize::from(cdb.byte(4))))
+}
+
+fn request_sense(cdb: &Cdb, nexus: &Nexus) -> Result<Work, CheckCondition> {
+    let nothing = CheckCondition::new(SenseKey::NoSense, AdditionalSense::NONE);
+    sense_reply(cdb, nexus.take().unwrap_or(nothing))
+}
+
+fn unmap(cdb: &Cdb) -> Result<Operation, CheckCondition> {
+    if cdb.bit(1, 0) {
+        return Err(CheckCondition::cdb_bit(1, 0)); // ANCHOR
+    }
+    Ok(Operation::Unmap { list_bytes: usize::from(cdb.be16(7)) })
+}
+
+/// The default self-test passes; there are no others, and no pages.
+fn send_diagnostic(cdb: &Cdb) -> Result<Work, CheckCondition> {
+    if cdb.byte(1) & 0xF0 != 0 {
+        return Err(CheckCondition::cdb_bit(1, 7)); // SELF-TEST CODE, PF
+    }
+    if cdb.be16(3) != 0 {
+        return Err(CheckCondition::cdb_field(3));
+    }
+    Ok(Work::Nothing)
+}
+
+/// RDPROTECT, WRPROTECT and VRPROTECT ask for protection information, which we do not have (SBC-3 §4.22).
+fn check_no_protection(cdb: &Cdb) -> Result<(), CheckCondition> {
+    if cdb.byte(1) & 0xE0 != 0 {
+        return Err(CheckCondition::cdb_bit(1, 7));
+    }
+    Ok(())
+}
+
+/// BYTCHK: 00b looks at the medium, 01b compares it with the Data-Out.
+fn compares_bytes(cdb: &Cdb) -> Result<bool, CheckCondition> {
+    match (cdb.byte(1) >> 1) & 0x03 {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(CheckCondition::cdb_bit(1, 2)),
+    }
+}
+
+/// Where TRANSFER LENGTH (or its like) stands.
+fn length_field(cdb: &Cdb) -> u16 {
+    match cdb.length() {
+        CdbLength::Six => 4,
+        CdbLength::Ten => 7,
+        CdbLength::Twelve => 6,
+        CdbLength::Sixteen => 10,
     }
 }

@@ -2,10 +2,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::cdb::Cdb;
+use crate::inquiry::Inquiry;
 use crate::nexus::{Nexus, UnitAttention};
-use crate::sense::{AdditionalSense, CheckCondition, SenseKey};
+use crate::opcodes;
+use crate::sense::{AdditionalSense, CheckCondition};
 use crate::task::Task;
-use crate::unit::LogicalUnit;
+use crate::unit::{self, LogicalUnit};
+
+/// The shortest ALLOCATION LENGTH of REPORT LUNS that is legal (SPC-4 §6.33).
+const MIN_REPORT_LUNS_BYTES: usize = 16;
+/// The largest LUN that flat space addressing can name.
+const MAX_LUN: u16 = 0x3FFF;
 
 /// The logical units of one session.
 #[derive(Debug)]
@@ -14,11 +22,13 @@ pub struct Units {
 }
 
 impl Units {
-    /// These units. A LUN has at most 14 bits; of two units with one LUN the later counts.
+    /// These units. A LUN has at most 14 bits: a unit with a larger one cannot be addressed and is left out. Of two
+    /// units with one LUN the later counts. No unit has anything to tell yet: a transport that wants the initiator to
+    /// hear of a power-on raises it.
     #[must_use]
     pub fn new(units: impl IntoIterator<Item = (u16, Arc<LogicalUnit>)>) -> Self {
-        let with_nexus = |(lun, unit)| (lun, (unit, Nexus::new()));
-        Self { by_lun: units.into_iter().map(with_nexus).collect() }
+        let addressable = units.into_iter().filter(|(lun, _)| *lun <= MAX_LUN);
+        Self { by_lun: addressable.map(|(lun, unit)| (lun, (unit, Nexus::new()))).collect() }
     }
 
     /// Decodes the command in `cdb` for the unit that `lun`, an eight-byte LUN as on the wire (SAM-5 §4.7), names,
@@ -27,10 +37,30 @@ impl Units {
     /// # Errors
     /// The CHECK CONDITION to answer with: the command is not legal, or a unit attention comes first.
     pub fn task(&self, lun: [u8; 8], cdb: &[u8]) -> Result<Task, CheckCondition> {
+        if cdb.first() == Some(&opcodes::REPORT_LUNS) {
+            return self.report_luns(&Cdb::new(cdb)?);
+        }
         match self.find(lun) {
             Some((unit, nexus)) => unit.task(nexus, cdb),
-            None => Err(CheckCondition::new(SenseKey::IllegalRequest, AdditionalSense::UNIT_NOT_SUPPORTED)),
+            None => absent(&Cdb::new(cdb)?),
         }
+    }
+
+    /// REPORT LUNS, which any LUN answers (SPC-4 §6.33).
+    fn report_luns(&self, cdb: &Cdb) -> Result<Task, CheckCondition> {
+        let luns: Vec<u8> = match cdb.byte(2) {
+            0x00 | 0x02 => self.by_lun.keys().flat_map(|lun| encode_lun(*lun)).collect(),
+            0x01 => Vec::new(), // well known logical units only
+            _ => return Err(CheckCondition::cdb_field(2)),
+        };
+        let allocation_bytes = usize::try_from(cdb.be32(6)).unwrap_or(usize::MAX);
+        if allocation_bytes < MIN_REPORT_LUNS_BYTES {
+            return Err(CheckCondition::cdb_field(6));
+        }
+        let mut data = u32::try_from(luns.len()).unwrap_or(u32::MAX).to_be_bytes().to_vec();
+        data.extend_from_slice(&[0; 4]);
+        data.extend_from_slice(&luns);
+        Ok(Task::new(unit::reply(data, allocation_bytes)))
     }
 
     /// The unit that `lun` names, if the session has it.
@@ -56,6 +86,19 @@ impl Units {
     }
 }
 
+/// What a LUN without a unit answers (SAM-5 §5.11, SPC-4 §6.6.1, §6.39).
+fn absent(cdb: &Cdb) -> Result<Task, CheckCondition> {
+    let unsupported = CheckCondition::illegal(AdditionalSense::UNIT_NOT_SUPPORTED);
+    match cdb.opcode() {
+        opcodes::INQUIRY => {
+            let inquiry = Inquiry::decode(cdb)?;
+            Ok(Task::new(unit::reply(inquiry.answer_absent()?, inquiry.allocation_bytes)))
+        }
+        opcodes::REQUEST_SENSE => unit::sense_reply(cdb, unsupported).map(Task::new),
+        _ => Err(unsupported),
+    }
+}
+
 /// The number in a single-level LUN: peripheral device addressing with bus 0, or flat space addressing (SAM-5
 /// §4.7.7.2, §4.7.7.3). Others name nothing here.
 fn decode_lun(lun: [u8; 8]) -> Option<u16> {
@@ -65,4 +108,11 @@ fn decode_lun(lun: [u8; 8]) -> Option<u16> {
         0x40..=0x7F => Some(u16::from_be_bytes([high & 0x3F, low])),
         _ => None,
     }
+}
+
+/// Peripheral device addressing where the number fits, else flat space addressing.
+fn encode_lun(lun: u16) -> [u8; 8] {
+    let [high, low] = lun.to_be_bytes();
+    let method = if high == 0 { 0x00 } else { 0x40 };
+    [method | high, low, 0, 0, 0, 0, 0, 0]
 }
