@@ -1,2 +1,34 @@
-//! Developer tasks.
-fn main() {}
+//! Developer tasks, run as `cargo xtask TASK`.
+mod bench;
+mod run;
+mod test;
+mod tidy;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Headwater's developer tasks.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install what is missing and run every check and test: formatting, clippy, tidy, tests, interop, boots
+    Test(test::TestArguments),
+    /// Measure us against the named peers; see docs/benchmarks.md
+    Bench(bench::BenchArguments),
+    /// Check the house rules that no compiler checks: dependency direction, file sizes, module docs, links
+    Tidy,
+}
+
+fn main() -> Result<()> {
+    match Arguments::parse().task {
+        Task::Test(arguments) => test::test(&arguments),
+        Task::Bench(arguments) => bench::bench(&arguments),
+        Task::Tidy => tidy::tidy(),
+    }
+}
