@@ -72,7 +72,7 @@ const KNOWN: [Known; 36] = [
     plain(&[INQUIRY, 0x03, 0xFF, 0xFF, 0xFF, CTL]),
     plain(&[MODE_SELECT_6, 0x11, 0, 0, 0xFF, CTL]),
     plain(&[MODE_SENSE_6, 0x08, 0xFF, 0xFF, 0xFF, CTL]),
-    plain(&[START_STOP_UNIT, 0x01, 0, 0x0F, 0xF7, CTL]),
+    plain(&[START_STOP_UNIT, 0x01, 0, 0, 0xF7, CTL]),
     plain(&[SEND_DIAGNOSTIC, 0xF7, 0, 0xFF, 0xFF, CTL]),
     plain(&[PREVENT_ALLOW, 0, 0, 0, 0x03, CTL]),
     plain(&[READ_CAPACITY_10, 0, 0, 0, 0, 0, 0, 0, 0, CTL]),

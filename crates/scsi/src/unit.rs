@@ -130,6 +130,9 @@ impl LogicalUnit {
         if cdb.byte(1) & 0x06 != 0 {
             return Err(CheckCondition::cdb_bit(1, 2)); // PBDATA, LBDATA: obsolete
         }
+        if unmap && self.disk.unmap_granularity().is_none() && !self.disk.read_only() {
+            return Err(CheckCondition::cdb_bit(1, 3)); // SBC-3 §5.40: LBPWS and LBPWS10 are not claimed
+        }
         let no_data = cdb.opcode() == opcodes::WRITE_SAME_16 && cdb.bit(1, 0);
         let field = length_field(cdb);
         let range = self.disk.limited(cdb.extent(), MAX_WRITE_SAME_BYTES, field)?;

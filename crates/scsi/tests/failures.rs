@@ -37,6 +37,7 @@ fn storage_error_is_a_medium_error_at_the_lba_of_the_request() {
         (Operation::Read, ten(0x2E, 0, 100, 8), read, 100),
         (Operation::Write, ten(0x2A, 0, 100, 8), write, 100),
         (Operation::Flush, ten(0x2A, 8, 100, 8), write, 103),
+        (Operation::Flush, ten(0x2E, 0, 100, 8), write, 103),
         (Operation::Flush, ten(0x35, 0, 0, 0), write, 103),
         (Operation::WriteZeroes, ten(0x41, 0, 100, 8), write, 100),
     ] {
@@ -54,7 +55,7 @@ fn storage_error_is_a_medium_error_at_the_lba_of_the_request() {
     assert_told(check, SenseKey::MediumError, write, Some(103));
 }
 
-/// Fails every operation in one way.
+/// Fails every operation in one way, and has no discard.
 #[derive(Debug)]
 struct Broken(fn() -> BlockError);
 
@@ -64,7 +65,7 @@ impl BlockDevice for Broken {
             size: ByteLength::new(1 << 20),
             logical_block: LogicalBlockSize::B512,
             physical_block: 512,
-            discard_granularity: Some(512),
+            discard_granularity: None,
             access: Access::ReadWrite,
         }
     }
@@ -136,6 +137,15 @@ fn every_device_error_has_its_sense() {
     let units = session(Arc::new(Broken(|| BlockError::Corrupt { what: String::new() })));
     let check = perform(&units, &ten(0x28, 0, 7, 1), &[]).unwrap_err();
     assert_told(check, SenseKey::MediumError, AdditionalSense(0x11, 0x00), None);
+}
+
+#[test]
+fn disk_without_discard_refuses_to_unmap() {
+    let units = session(Arc::new(Broken(|| BlockError::Closed)));
+    let refused = |cdb: [u8; 10]| units.task(LUN_0, &cdb).unwrap_err().code;
+    assert_eq!(refused(ten(0x42, 0, 0, 24)), AdditionalSense::INVALID_OPERATION_CODE);
+    assert_eq!(refused(ten(0x41, 8, 0, 1)), AdditionalSense::INVALID_FIELD_IN_CDB);
+    assert!(units.task(LUN_0, &ten(0x41, 0, 0, 1)).is_ok());
 }
 
 #[test]
