@@ -1,0 +1,203 @@
+//! The configuration file `headwater.toml`: read once at start into [`Config`], whose values cannot be wrong.
+//!
+//! The file is TOML. It is not handed to a deserializer but read section by section through [`reader::Section`],
+//! because an administrator wants *all* mistakes at once, each with its line and column, and for a misspelled key
+//! the nearest one that exists. [`parse`] checks what the text alone can tell; [`Config::check_files`] checks what needs a look
+//! at the machine (does the image exist?). Every key is described in `docs/configuration.md`; the commented default file is
+//! [`DEFAULT_FILE`], and a test holds both to what the code reads.
+mod devices;
+mod network;
+mod problem;
+mod reader;
+mod storage;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+pub(crate) use devices::derived_initiator;
+pub use devices::{Chap, Device, DeviceName, UnknownDevices};
+pub use network::{AddressRange, DhcpPool, Interface, InterfaceMode, NetbootFiles};
+pub use problem::{Position, Problem, Problems};
+pub use storage::{ImageFormat, Vdisk, WriteCache};
+pub use values::ByteSize;
+
+use reader::Section;
+
+/// The commented configuration with every default, as `--print-default-config` shows it.
+pub const DEFAULT_FILE: &str = include_str!("../../../../packaging/headwater.toml");
+
+/// The largest configuration file that is read: some ten thousand devices.
+pub const MAX_FILE_BYTES: u64 = 4 << 20;
+
+/// The most addresses that one service listens on.
+const MAX_LISTENERS: usize = 16;
+
+/// Everything that `headwater serve` is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Where boot timelines and the devices' current boots are kept.
+    pub state_dir: PathBuf,
+    /// The socket that `headwater boots` and its kin talk to.
+    pub admin_socket: PathBuf,
+    /// How many boots are kept for each device.
+    pub boots_kept: usize,
+    /// What machines get that no `[[device]]` names.
+    pub unknown_devices: UnknownDevices,
+    /// Where iSCSI is served.
+    pub iscsi_listen: Vec<SocketAddr>,
+    /// What every target's name begins with.
+    pub iqn_prefix: String,
+    /// Where scripts, boot files and the ready beacon are served.
+    pub http_listen: SocketAddr,
+    /// Boot files.
+    pub netboot: NetbootFiles,
+    /// Interfaces with DHCP, proxyDHCP or TFTP.
+    pub interfaces: Vec<Interface>,
+    /// Golden images.
+    pub vdisks: Vec<Vdisk>,
+    /// Write caches.
+    pub write_cache: WriteCache,
+    /// Known machines.
+    pub devices: Vec<Device>,
+}
+
+impl Config {
+    /// Reads and checks the file at `path`, and the files that it names.
+    ///
+    /// # Errors
+    /// Every mistake that was found.
+    pub fn load(path: &Path) -> Result<Self, Problems> {
+        let text = read_bounded(path).map_err(|why| Problems::whole_file(path, why))?;
+        let (config, problems) = read(&text, path);
+        config.check_files(&problems);
+        problems.into_result(config)
+    }
+
+    /// The vDisk with this name.
+    #[must_use]
+    pub fn vdisk(&self, name: &str) -> Option<&Vdisk> {
+        self.vdisks.iter().find(|vdisk| vdisk.name == name)
+    }
+
+    /// Checks what only the machine can tell: that every image is there.
+    fn check_files(&self, problems: &Problems) {
+        for vdisk in &self.vdisks {
+            if let Err(error) = std::fs::File::open(&vdisk.path) {
+                problems.report_at(
+                    vdisk.defined_at.clone(),
+                    format!(
+                        "vDisk \"{}\": cannot open its image {}: {error}",
+                        vdisk.name,
+                        vdisk.path.display()
+                    ),
+                );
+            }
+        }
+    }
+}
+
+/// Reads the text of a configuration; `path` is for messages alone.
+///
+/// # Errors
+/// Every mistake that the text alone shows.
+pub fn parse(text: &str, path: &Path) -> Result<Config, Problems> {
+    let (config, problems) = read(text, path);
+    problems.into_result(config)
+}
+
+fn read_bounded(path: &Path) -> Result<String, String> {
+    let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+    if size > MAX_FILE_BYTES {
+        return Err(format!("the file has {size} bytes; the limit is {MAX_FILE_BYTES}"));
+    }
+    std::fs::read_to_string(path).map_err(|error| error.to_string())
+}
+
+fn read(text: &str, path: &Path) -> (Config, Problems) {
+    let mut problems = Problems::new(text, path);
+    let (table, errors) = toml::de::DeTable::parse_recoverable(text);
+    for error in &errors {
+        problems.report(error.span(), format!("not TOML: {}", error.message()));
+    }
+    let mut root = Section::new("", table.get_ref(), table.span(), &problems);
+    let config = read_root(&mut root);
+    // After a syntax error half of a table may be missing: what else it lacks would be noise.
+    if errors.is_empty() {
+        root.finish();
+        check_together(&config, &problems);
+    }
+    if !errors.is_empty() {
+        problems.keep_first(errors.len());
+    }
+    (config, problems)
+}
+
+fn read_root(root: &mut Section<'_>) -> Config {
+    let state_dir = root.path("state_dir").unwrap_or_else(|| PathBuf::from("/var/lib/headwater"));
+    let admin_socket =
+        root.path("admin_socket").unwrap_or_else(|| PathBuf::from("/run/headwater/headwater.sock"));
+    let boots_kept = root.integer("boots_kept", 1..=1000).unwrap_or(50);
+    let unknown = devices::read_unknown(root);
+    let (iscsi_listen, iqn_prefix) = read_iscsi(root);
+    let http_listen = read_http(root);
+    let netboot = network::read_files(root);
+    let interfaces = network::read_interfaces(root);
+    let stores = storage::read_stores(root);
+    let vdisks = storage::read_vdisks(root, &stores);
+    let write_cache = storage::read_write_cache(root, &state_dir);
+    let names: Vec<&str> = vdisks.iter().map(|vdisk| vdisk.name.as_str()).collect();
+    let devices = devices::read_devices(root, &names, &iqn_prefix);
+    Config {
+        state_dir,
+        admin_socket,
+        boots_kept: usize::try_from(boots_kept).unwrap_or(50),
+        unknown_devices: devices::check_unknown(root, unknown, &names),
+        iscsi_listen,
+        iqn_prefix,
+        http_listen,
+        netboot,
+        interfaces,
+        vdisks,
+        write_cache,
+        devices,
+    }
+}
+
+fn read_iscsi(root: &mut Section<'_>) -> (Vec<SocketAddr>, String) {
+    let default_listen = || vec![SocketAddr::from(([0, 0, 0, 0], 3260))];
+    let default_prefix = || "iqn.2026-11.org.headwater".to_owned();
+    let Some(mut section) = root.section("iscsi") else { return (default_listen(), default_prefix()) };
+    let listen = section.strings("listen", MAX_LISTENERS, |text| values::socket_address(text, 3260));
+    let prefix = section.string_as("iqn_prefix", values::iqn_prefix);
+    section.finish();
+    (listen.unwrap_or_else(default_listen), prefix.unwrap_or_else(default_prefix))
+}
+
+fn read_http(root: &mut Section<'_>) -> SocketAddr {
+    let default = SocketAddr::from(([0, 0, 0, 0], 8080));
+    let Some(mut section) = root.section("http") else { return default };
+    let listen = section.string_as("listen", |text| values::socket_address(text, 8080));
+    section.finish();
+    listen.unwrap_or(default)
+}
+
+/// Checks what needs more than one section.
+fn check_together(config: &Config, problems: &Problems) {
+    for interface in &config.interfaces {
+        let InterfaceMode::Dhcp(pool) = &interface.mode else { continue };
+        for device in &config.devices {
+            if device.address.is_some_and(|address| Some(address) == pool.router) {
+                problems.report_at(
+                    device.defined_at.clone(),
+                    format!(
+                        "device \"{}\": its address is that of the router of interface \"{}\"",
+                        device.name, interface.name
+                    ),
+                );
+            }
+        }
+    }
+}

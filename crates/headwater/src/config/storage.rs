@@ -1,0 +1,168 @@
+//! `[stores]`, `[[vdisk]]`, `[write_cache]`: where bytes live.
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
+use super::problem::Position;
+use super::reader::{Section, nearest};
+use super::values::{ByteSize, plain_name};
+
+/// The smallest write cache: less could not hold one boot of anything.
+const MIN_LIMIT_BYTES: u64 = 1 << 20;
+
+/// An image's format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageFormat {
+    /// Bytes as they are.
+    Raw,
+    /// VHD, fixed or dynamic.
+    Vhd,
+    /// VHDX, fixed or dynamic.
+    Vhdx,
+}
+
+/// `[[vdisk]]`: a golden image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vdisk {
+    /// Its name.
+    pub name: String,
+    /// The image file.
+    pub path: PathBuf,
+    /// Its format; `None`: what the file's contents say.
+    pub format: Option<ImageFormat>,
+    /// Where in the configuration.
+    pub defined_at: Position,
+}
+
+/// `[write_cache]`: what devices write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriteCache {
+    /// Where the files are.
+    pub directory: PathBuf,
+    /// The most that one device's write cache takes.
+    pub limit: ByteSize,
+    /// From how much of the limit on the administrator is warned.
+    pub warn_percent: u8,
+}
+
+/// `[stores]`: name to directory.
+pub(super) fn read_stores(root: &mut Section<'_>) -> BTreeMap<String, PathBuf> {
+    let mut stores = BTreeMap::new();
+    let Some(mut section) = root.section("stores") else { return stores };
+    for (name, value) in section.free_keys() {
+        let named = plain_name(&name);
+        let path = section.one_string(&name, value, |text| {
+            if Path::new(text).is_absolute() {
+                Ok(PathBuf::from(text))
+            } else {
+                Err(format!("\"{text}\" is not an absolute path"))
+            }
+        });
+        match (named, path) {
+            (Ok(name), Some(path)) => drop(stores.insert(name, path)),
+            (Err(why), _) => section.report(&name, format!("stores: {why}")),
+            (Ok(_), None) => {}
+        }
+    }
+    stores
+}
+
+pub(super) fn read_vdisks(root: &mut Section<'_>, stores: &BTreeMap<String, PathBuf>) -> Vec<Vdisk> {
+    let mut vdisks: Vec<Vdisk> = Vec::new();
+    for mut section in root.sections("vdisk") {
+        let name = section.required("name", plain_name);
+        let store = section.string("store");
+        let file = section.required("file", |text| Ok(PathBuf::from(text)));
+        let format = section.string_as("format", |text| match text {
+            "raw" => Ok(ImageFormat::Raw),
+            "vhd" => Ok(ImageFormat::Vhd),
+            "vhdx" => Ok(ImageFormat::Vhdx),
+            _ => Err(format!("\"{text}\" is not a format; known: raw, vhd, vhdx")),
+        });
+        section.finish();
+        let (Some(name), Some(file)) = (name, file) else { continue };
+        if let Some(other) = vdisks.iter().find(|other| other.name == name) {
+            let line = other.defined_at.line;
+            section.report("name", format!("vDisk \"{name}\" is defined twice; first on line {line}"));
+            continue;
+        }
+        let Some(path) = locate(&section, &name, &file, store.as_deref(), stores) else { continue };
+        vdisks.push(Vdisk { name, path, format, defined_at: section.position() });
+    }
+    vdisks
+}
+
+/// The image's place: an absolute file stands for itself, any other is looked up in a store.
+fn locate(
+    section: &Section<'_>,
+    vdisk: &str,
+    file: &Path,
+    store: Option<&str>,
+    stores: &BTreeMap<String, PathBuf>,
+) -> Option<PathBuf> {
+    if file.is_absolute() && store.is_none() {
+        return Some(file.to_owned());
+    }
+    if file.components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir)) {
+        section.report(
+            "file",
+            format!("vDisk \"{vdisk}\": the file must lie below its store, without \"..\" or \"/\" in front"),
+        );
+        return None;
+    }
+    let directory = match store {
+        Some(name) => stores.get(name),
+        None if stores.len() == 1 => stores.values().next(),
+        None => None,
+    };
+    if let Some(directory) = directory {
+        return Some(directory.join(file));
+    }
+    match store {
+        Some(name) => {
+            let hint = match nearest(name, stores.keys().map(String::as_str)) {
+                Some(known) => format!("did you mean \"{known}\"?"),
+                None => "add it to [stores]".to_owned(),
+            };
+            section.report("store", format!("vDisk \"{vdisk}\": there is no store \"{name}\"; {hint}"));
+        }
+        None if stores.is_empty() => section.report(
+            "file",
+            format!("vDisk \"{vdisk}\": \"{}\" is relative, and [stores] names no directory", file.display()),
+        ),
+        None => {
+            let names: Vec<&str> = stores.keys().map(String::as_str).collect();
+            section.report(
+                "file",
+                format!("vDisk \"{vdisk}\": say in which store (store = ...): {}", names.join(", ")),
+            );
+        }
+    }
+    None
+}
+
+pub(super) fn read_write_cache(root: &mut Section<'_>, state_dir: &Path) -> WriteCache {
+    let default =
+        WriteCache { directory: state_dir.join("write-cache"), limit: ByteSize(10 << 30), warn_percent: 80 };
+    let Some(mut section) = root.section("write_cache") else { return default };
+    let directory = section.path("directory");
+    let limit = section.string_as("limit", limit);
+    let warn = section.integer("warn_percent", 1..=100);
+    section.finish();
+    WriteCache {
+        directory: directory.unwrap_or(default.directory),
+        limit: limit.unwrap_or(default.limit),
+        warn_percent: warn.and_then(|percent| u8::try_from(percent).ok()).unwrap_or(default.warn_percent),
+    }
+}
+
+/// A write cache's limit.
+pub(super) fn limit(text: &str) -> Result<ByteSize, String> {
+    let size = ByteSize::parse(text)?;
+    if size.0 < MIN_LIMIT_BYTES {
+        return Err(format!(
+            "\"{text}\" is less than the smallest write cache, {}",
+            ByteSize(MIN_LIMIT_BYTES)
+        ));
+    }
+    Ok(size)
+}

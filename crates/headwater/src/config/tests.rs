@@ -1,0 +1,203 @@
+//! The configuration's messages, word for word, and its documentation held to its code.
+use super::*;
+
+/// Parses `text`; the messages, one a line.
+fn messages(text: &str) -> String {
+    match parse(text, Path::new("headwater.toml")) {
+        Ok(_) => String::new(),
+        Err(problems) => problems.to_string(),
+    }
+}
+
+const ONE_VDISK: &str = "stores.images = \"/srv\"\n[[vdisk]]\nname = \"debian\"\nfile = \"debian.vhdx\"\n";
+
+/// The default file with its examples switched on: lines `#key = value` and `#[table]`.
+fn default_file_with_examples() -> String {
+    let example = |line: &&str| line.strip_prefix('#').is_some_and(|rest| !rest.starts_with(' '));
+    DEFAULT_FILE
+        .lines()
+        .map(|line| if example(&line) { line.trim_start_matches('#') } else { line })
+        .fold(String::new(), |text, line| text + line + "\n")
+}
+
+#[test]
+fn default_file_says_what_an_empty_file_means() {
+    let path = Path::new("headwater.toml");
+    assert_eq!(parse(DEFAULT_FILE, path).unwrap(), parse("", path).unwrap());
+}
+
+#[test]
+fn examples_of_the_default_file_are_valid() {
+    let config = parse(&default_file_with_examples(), Path::new("x")).unwrap();
+    assert_eq!(config.devices.len(), 1);
+    assert_eq!(config.devices[0].chap.as_ref().unwrap().user, "lab-01");
+    assert_eq!(config.devices[0].initiator.as_str(), "iqn.2026-11.org.headwater:lab-01:initiator");
+    assert_eq!(config.vdisks[0].path, Path::new("/srv/headwater/images/debian.vhdx"));
+    assert_eq!(config.write_cache.limit, ByteSize(10 << 30));
+}
+
+#[test]
+fn every_key_stands_in_the_default_file_and_in_the_documentation() {
+    let text = default_file_with_examples();
+    let problems = Problems::new(&text, Path::new("x"));
+    let (table, _) = toml::de::DeTable::parse_recoverable(&text);
+    let mut root = Section::new("", table.get_ref(), table.span(), &problems);
+    read_root(&mut root);
+    let docs = include_str!("../../../../docs/configuration.md");
+    for key in root.known() {
+        assert!(table.get_ref().contains_key(*key), "{key} is missing in the default file");
+    }
+    let inner = [
+        ("iscsi", "listen iqn_prefix"),
+        ("http", "listen"),
+        ("netboot", "boot_files"),
+        ("write_cache", "directory limit warn_percent"),
+        ("interface", "name mode tftp range router dns lease"),
+        ("vdisk", "name store file format"),
+        ("device", "name mac vdisk address initiator chap_user chap_secret write_cache_limit"),
+    ];
+    for key in root.known() {
+        assert!(docs.contains(&format!("`{key}`")) || docs.contains(&format!("[{key}]")), "docs: {key}");
+    }
+    for (section, keys) in inner {
+        for key in keys.split(' ') {
+            assert!(docs.contains(&format!("`{key}`")), "docs: {section}.{key}");
+            assert!(
+                text.lines().any(|line| line.starts_with(&format!("{key} = "))),
+                "default: {section}.{key}"
+            );
+        }
+    }
+}
+
+#[test]
+fn misspelled_key_is_reported_with_its_place_and_the_nearest_key() {
+    assert_eq!(
+        messages("state_dirr = \"/x\"\n[iscsi]\n  lisen = \"0.0.0.0\"\nzzz = 1\n"),
+        "headwater.toml:1:1: unknown key \"state_dirr\" at the top level; did you mean \"state_dir\"?\n\
+         headwater.toml:3:3: unknown key \"lisen\" in [iscsi]; did you mean \"listen\"?\n\
+         headwater.toml:4:1: unknown key \"zzz\" in [iscsi]; known keys: listen, iqn_prefix"
+    );
+}
+
+#[test]
+fn text_that_is_not_toml_is_reported_with_its_place_alone() {
+    let report = messages("[iscsi]\nlisten = \nunknown = 1\n");
+    assert!(report.starts_with("headwater.toml:2:"), "{report}");
+    assert!(report.contains("not TOML: "), "{report}");
+    assert_eq!(report.lines().count(), 1, "{report}");
+}
+
+#[test]
+fn wrong_types_and_values_are_reported_together() {
+    assert_eq!(
+        messages(
+            "boots_kept = 0\nadmin_socket = \"run/x\"\nunknown_devices = 3\n[iscsi]\nlisten = [\"here\"]\niqn_prefix = \"iqn.headwater\"\n[http]\nlisten = 8080\n[write_cache]\nlimit = \"10 GB\"\nwarn_percent = 101\n"
+        ),
+        "headwater.toml:1:14: boots_kept must be a whole number from 1 to 1000\n\
+         headwater.toml:2:16: admin_socket: \"run/x\" is not an absolute path\n\
+         headwater.toml:3:19: unknown_devices must be \"ignore\" or { vdisk = \"name\" }\n\
+         headwater.toml:5:11: iscsi.listen: \"here\" is not an address such as \"0.0.0.0:3260\" or \"[::]:3260\"\n\
+         headwater.toml:6:14: iscsi.iqn_prefix: \"iqn.headwater\" is not a name such as \"iqn.2026-11.org.example\" (lower-case letters, digits, '-', '.', ':')\n\
+         headwater.toml:8:10: http.listen must be a string, not integer\n\
+         headwater.toml:10:9: write_cache.limit: \"10 GB\" is not a size such as \"10 GiB\" (units: B, KiB, MiB, GiB, TiB)\n\
+         headwater.toml:11:16: write_cache.warn_percent must be a whole number from 1 to 100"
+    );
+}
+
+#[test]
+fn device_with_an_undefined_vdisk_is_told_the_nearest_one() {
+    let text = format!(
+        "{ONE_VDISK}[[device]]\nname = \"lab-01\"\nmac = \"52:54:00:00:00:01\"\nvdisk = \"debain\"\n"
+    );
+    assert_eq!(
+        messages(&text),
+        "headwater.toml:8:9: device.vdisk: there is no vDisk \"debain\"; did you mean \"debian\"?"
+    );
+}
+
+#[test]
+fn devices_that_share_what_must_differ_are_reported() {
+    let device = |name: &str, rest: &str| {
+        format!(
+            "[[device]]\nname = \"{name}\"\nmac = \"52:54:00:00:00:01\"\nvdisk = \"debian\"\naddress = \"10.0.0.9\"\n{rest}"
+        )
+    };
+    let initiator = "initiator = \"iqn.2026-11.org.example:one\"\n";
+    let text = format!("{ONE_VDISK}{}{}", device("a", initiator), device("a", initiator));
+    assert_eq!(
+        messages(&text),
+        "headwater.toml:12:8: device \"a\" is defined twice; first on line 5\n\
+         headwater.toml:13:7: device \"a\": MAC address 52:54:00:00:00:01 is taken by the device on line 5\n\
+         headwater.toml:15:11: device \"a\": address 10.0.0.9 is taken by the device on line 5\n\
+         headwater.toml:16:13: device \"a\": initiator name iqn.2026-11.org.example:one is taken by the device on line 5"
+    );
+}
+
+#[test]
+fn chap_secret_that_is_short_or_alone_is_refused_and_not_repeated() {
+    let device = |rest: &str| {
+        format!("{ONE_VDISK}[[device]]\nname = \"a\"\nmac = \"525400000001\"\nvdisk = \"debian\"\n{rest}")
+    };
+    assert_eq!(
+        messages(&device("chap_user = \"u\"\nchap_secret = \"hunter2\"\n")),
+        "headwater.toml:10:15: device.chap_secret: a CHAP secret must have 12 to 255 bytes (RFC 7143 §9.2.1) and no control characters; this one has 7 bytes"
+    );
+    assert_eq!(
+        messages(&device("chap_user = \"u\"\n")),
+        "headwater.toml:9:13: device.chap_user without chap_secret: CHAP needs both"
+    );
+}
+
+#[test]
+fn interfaces_with_faulty_pools_are_reported() {
+    let text = "[[interface]]\nname = \"eth0\"\nmode = \"dhcp\"\n[[interface]]\nname = \"eth1\"\nmode = \"dhcp\"\nrange = \"10.0.0.1-10.0.0.9\"\nrouter = \"10.0.0.5\"\n[[interface]]\nname = \"eth2\"\nmode = \"dhcp\"\nrange = \"10.0.0.9-10.0.0.19\"\n[[interface]]\nname = \"eth3\"\nmode = \"proxy\"\nlease = \"1h\"\n[[interface]]\nname = \"eth3\"\nmode = \"of operation\"\n";
+    assert_eq!(
+        messages(text),
+        "headwater.toml:3:8: interface \"eth0\": mode \"dhcp\" needs a range of addresses to hand out (range = \"10.0.0.100-10.0.0.199\")\n\
+         headwater.toml:8:10: interface \"eth1\": the router's address lies in the range that is handed out\n\
+         headwater.toml:12:9: interface \"eth2\": its range overlaps that of interface \"eth1\" on line 4\n\
+         headwater.toml:16:9: interface \"eth3\": lease has no meaning in mode \"proxy\"; it belongs to mode \"dhcp\"\n\
+         headwater.toml:19:8: interface.mode: \"of operation\" is not a mode; known: \"dhcp\" (be the DHCP server), \"proxy\" (beside one), \"none\""
+    );
+}
+
+#[test]
+fn vdisk_outside_its_store_or_without_one_is_reported() {
+    assert_eq!(
+        messages(
+            "[[vdisk]]\nname = \"a\"\nfile = \"a.vhdx\"\n[[vdisk]]\nname = \"b\"\nfile = \"../b.vhdx\"\n[[vdisk]]\nname = \"c\"\nstore = \"imagse\"\nfile = \"c.vhdx\"\n[[vdisk]]\nfile = \"/d\"\n[stores]\nimages = \"/a\"\nmore = \"/b\"\n"
+        ),
+        "headwater.toml:3:8: vDisk \"a\": say in which store (store = ...): images, more\n\
+         headwater.toml:6:8: vDisk \"b\": the file must lie below its store, without \"..\" or \"/\" in front\n\
+         headwater.toml:9:9: vDisk \"c\": there is no store \"imagse\"; did you mean \"images\"?\n\
+         headwater.toml:11:1: vdisk.name is missing"
+    );
+}
+
+#[test]
+fn image_that_is_not_there_is_an_error_of_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("headwater.toml");
+    std::fs::write(&path, "[[vdisk]]\nname = \"a\"\nfile = \"/nowhere/a.vhdx\"\n").unwrap();
+    let report = Config::load(&path).unwrap_err().to_string();
+    let expected =
+        ":1:1: vDisk \"a\": cannot open its image /nowhere/a.vhdx: No such file or directory (os error 2)";
+    assert_eq!(report, format!("{}{expected}", path.display()));
+}
+
+#[test]
+fn configuration_file_that_is_missing_is_named() {
+    let report = Config::load(Path::new("/nowhere/headwater.toml")).unwrap_err().to_string();
+    assert_eq!(report, "/nowhere/headwater.toml: No such file or directory (os error 2)");
+}
+
+#[test]
+fn mangled_configurations_never_panic() {
+    let text = default_file_with_examples();
+    for cut in 0..text.len() {
+        if let Some(part) = text.get(..cut) {
+            drop(parse(part, Path::new("x")));
+        }
+    }
+}
