@@ -1,0 +1,103 @@
+//! Entry points for fuzzing: what a hostile image file can reach.
+use block::{BlockDevice, ByteLength, ByteOffset, ByteRange, Patience};
+
+use crate::format::Format;
+use crate::image::{Image, OpenOptions};
+use crate::storage::{MemoryStorage, Storage};
+
+/// How many extents of an image are looked at from its start and before its end.
+const MAX_EXTENTS: usize = 64;
+/// How much is read in one go.
+const READ_BYTES: u64 = 64 << 10;
+
+/// Opens these bytes as an image of each format, and reads some ranges of it. Returns, whatever the bytes are.
+pub fn open_bytes(data: &[u8]) {
+    open_storage(&MemoryStorage::new(data));
+}
+
+/// As [`open_bytes`], of a file made from `data` as a list of parts: a place (64 bits, little-endian), a length (16
+/// bits) and that many bytes. A few hundred bytes so make an image of many megabytes, whose structures lie where
+/// their format wants them. The checksums of what lies there are made right, so that they do not keep every change
+/// from reaching what is behind them.
+pub fn open_parts(data: &[u8]) {
+    let mut file = MemoryStorage::default();
+    let mut rest = data;
+    while let Some((place, behind)) = rest.split_first_chunk() {
+        let Some((length, behind)) = behind.split_first_chunk() else { break };
+        let length = usize::from(u16::from_le_bytes(*length)).min(behind.len());
+        let (bytes, behind) = behind.split_at(length);
+        file.put(ByteOffset::new(u64::from_le_bytes(*place)), bytes);
+        rest = behind;
+    }
+    seal(&mut file);
+    open_storage(&file);
+}
+
+/// Makes the checksums right of the structures that stand where a format wants them.
+fn seal(file: &mut MemoryStorage) {
+    for (at, length) in [(0x10000, 4096), (0x20000, 4096), (0x30000, 64 << 10), (0x40000, 64 << 10)] {
+        put_vhdx_checksum(file, at, length);
+    }
+    // The log, where known writers put it.
+    for at in (1 << 20..2 << 20).step_by(4096) {
+        let header = bytes_at(file, at, 12);
+        if let Some((b"loge", rest)) = header.split_first_chunk()
+            && let Some(length) = rest.last_chunk()
+        {
+            put_vhdx_checksum(file, at, u64::from(u32::from_le_bytes(*length)));
+        }
+    }
+    let end = file.len().get().saturating_sub(512);
+    for (at, length, field) in [(0, 512, 64), (512, 1024, 36), (end, 512, 64)] {
+        let structure = bytes_at(file, at, length);
+        if structure.starts_with(b"conectix") || structure.starts_with(b"cxsparse") {
+            let sum = crate::vhd::checksum(&structure, field).to_be_bytes();
+            file.put(ByteOffset::new(at.saturating_add(field as u64)), &sum);
+        }
+    }
+}
+
+fn put_vhdx_checksum(file: &mut MemoryStorage, at: u64, length: u64) {
+    let structure = bytes_at(file, at, length);
+    if [b"head", b"regi", b"loge"].iter().any(|signature| structure.starts_with(*signature)) {
+        file.put(ByteOffset::new(at.saturating_add(4)), &crate::vhdx::checksum(&structure).to_le_bytes());
+    }
+}
+
+/// The bytes there, or none where the file does not have them or they are more than a structure has.
+fn bytes_at(file: &MemoryStorage, at: u64, length: u64) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(length.min(1 << 20)).unwrap_or_default()];
+    match file.read_at(ByteOffset::new(at), &mut bytes, Patience::Now) {
+        Ok(()) => bytes,
+        Err(_) => Vec::new(),
+    }
+}
+
+fn open_storage(file: &MemoryStorage) {
+    for format in [None, Some(Format::Vhd), Some(Format::Vhdx), Some(Format::Raw)] {
+        if let Ok(image) = Image::from_storage(Box::new(file.clone()), OpenOptions { format }) {
+            read_some(&image);
+        }
+    }
+}
+
+fn read_some(image: &Image) {
+    let size = image.virtual_size().get();
+    let unit = image.geometry().logical_block.bytes();
+    let mut buffer = vec![0; usize::try_from(READ_BYTES.min(size)).unwrap_or_default()];
+    let last = size.saturating_sub(READ_BYTES.min(size));
+    let last = last.saturating_sub(last.checked_rem(unit).unwrap_or_default());
+    for at in [0, last] {
+        // A damaged image may answer with any error; that it answers is all that is wanted.
+        let _ = image.read(ByteOffset::new(at), &mut buffer, Patience::Blocking);
+        let mut place = ByteOffset::new(at);
+        for _ in 0..MAX_EXTENTS {
+            let left = ByteLength::new(size.saturating_sub(place.get()));
+            let Some(range) = ByteRange::new(place, left) else { break };
+            let Ok(extent) = image.extent(range, Patience::Blocking) else { break };
+            assert!(!extent.range.is_empty() && extent.range.start() == place, "an extent that is no head");
+            place = extent.range.end();
+        }
+    }
+    let _ = image.info();
+}

@@ -1,0 +1,39 @@
+//! A raw image: the file is the disk. Where a file ends inside a block of 512 bytes, the rest of that block reads as
+//! zeros, as it does in other programs that serve raw files.
+use block::{ByteOffset, ByteRange, LogicalBlockSize};
+
+use crate::error::Refusal;
+use crate::extent::{Extent, Source};
+
+/// A raw image's map.
+#[derive(Debug)]
+pub(crate) struct Raw {
+    file_bytes: u64,
+}
+
+impl Raw {
+    pub(crate) fn open(file_bytes: u64) -> Result<Self, Refusal> {
+        if file_bytes == 0 {
+            return Err(Refusal::Empty);
+        }
+        // Offsets of files end at i64::MAX; this also keeps the rounding below from wrapping.
+        if i64::try_from(file_bytes).is_err() {
+            return Err(Refusal::unsupported("off_t", format!("a file of {file_bytes} bytes")));
+        }
+        Ok(Self { file_bytes })
+    }
+
+    pub(crate) fn virtual_bytes(&self) -> u64 {
+        let unit = LogicalBlockSize::B512.bytes();
+        self.file_bytes.checked_next_multiple_of(unit).unwrap_or(self.file_bytes)
+    }
+
+    pub(crate) fn extent(&self, range: ByteRange) -> Extent {
+        match self.file_bytes.checked_sub(range.start().get()) {
+            None | Some(0) => Extent::head_of(range, u64::MAX, Source::Zero),
+            Some(stored) => {
+                Extent::head_of(range, stored, Source::File { at: ByteOffset::new(range.start().get()) })
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! VHD, the format of Virtual PC and early Hyper-V ("Virtual Hard Disk Image Format Specification", version 1.0,
+//! cited here as `[VHD]` with the title of its section).
+//!
+//! Everything is big-endian. A fixed image is the disk followed by a [`Footer`]. A dynamic image begins with a copy of
+//! the footer and a [`DynamicHeader`], keeps a block allocation table of 32-bit sector numbers, and stores each block
+//! that was ever written as a bitmap (one bit for each sector, most significant first) followed by the data. A bit
+//! that is not set says that the sector was never written: it reads as zeros.
+use block::{ByteOffset, ByteRange, Patience};
+
+use crate::error::{Damage, Refusal, ResolveError};
+use crate::extent::{Extent, Source};
+use crate::storage::Storage;
+
+mod blocks;
+mod dynamic;
+mod footer;
+
+use blocks::Blocks;
+use dynamic::DynamicHeader;
+use footer::DiskType;
+pub(crate) use footer::Footer;
+
+pub(crate) const SECTOR_BYTES: u64 = 512;
+
+/// An open VHD image.
+#[derive(Debug)]
+pub(crate) struct Vhd {
+    footer: Footer,
+    virtual_bytes: u64,
+    layout: Layout,
+}
+
+#[derive(Debug)]
+enum Layout {
+    Fixed,
+    Dynamic(Blocks),
+}
+
+impl Vhd {
+    pub(crate) fn open(storage: &dyn Storage) -> Result<Self, Refusal> {
+        let (footer, place) = Footer::read(storage)?;
+        let virtual_bytes = footer.virtual_bytes(place)?;
+        let layout = match footer.disk_type {
+            DiskType::Fixed => {
+                // [VHD] "Fixed Hard Disk Image": the data, then the footer.
+                if virtual_bytes > place.at() {
+                    let problem = format!(
+                        "the disk has {virtual_bytes} bytes, but only {} lie before the footer",
+                        place.at()
+                    );
+                    return Err(
+                        Damage::new("footer", place.at(), "[VHD] Fixed Hard Disk Image", problem).into()
+                    );
+                }
+                Layout::Fixed
+            }
+            DiskType::Dynamic => {
+                let header = DynamicHeader::read(storage, &footer)?;
+                Layout::Dynamic(Blocks::open(storage, &header, footer.data_offset, virtual_bytes)?)
+            }
+        };
+        Ok(Self { footer, virtual_bytes, layout })
+    }
+
+    pub(crate) fn virtual_bytes(&self) -> u64 {
+        self.virtual_bytes
+    }
+
+    pub(crate) fn footer(&self) -> &Footer {
+        &self.footer
+    }
+
+    /// The size of a block, of a dynamic image.
+    pub(crate) fn block_bytes(&self) -> Option<u64> {
+        match &self.layout {
+            Layout::Fixed => None,
+            Layout::Dynamic(blocks) => Some(blocks.block_bytes()),
+        }
+    }
+
+    /// The extent with which `range` begins.
+    pub(crate) fn extent(
+        &self,
+        storage: &dyn Storage,
+        range: ByteRange,
+        patience: Patience,
+    ) -> Result<Extent, ResolveError> {
+        match &self.layout {
+            Layout::Fixed => {
+                let at = ByteOffset::new(range.start().get());
+                Ok(Extent::head_of(range, u64::MAX, Source::File { at }))
+            }
+            Layout::Dynamic(blocks) => blocks.extent(storage, range, patience),
+        }
+    }
+}
+
+/// The checksum of `structure`, whose own field of four bytes at `field` counts as zero: the one's complement of the
+/// sum of all bytes ([VHD] "Checksum").
+pub(crate) fn checksum(structure: &[u8], field: usize) -> u32 {
+    let outside = |place: usize| place < field || place >= field.saturating_add(4);
+    let bytes = structure.iter().enumerate().filter(|(place, _)| outside(*place));
+    !bytes.fold(0_u32, |sum, (_, &byte)| sum.wrapping_add(u32::from(byte)))
+}
