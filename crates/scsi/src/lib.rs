@@ -5,7 +5,8 @@
 //! (pending unit attentions). [`Units::task`] turns the LUN and the CDB of a request into a [`Task`], or into the
 //! [`CheckCondition`] to answer with; everything that can be judged from the CDB alone (opcode, fields, LBA range,
 //! write protection) is judged there, before any data moves. The task then tells how many bytes go which way
-//! ([`Task::transfer`]) and is carried out, in one of two ways:
+//! ([`Task::transfer`]), judges what the initiator announces to send ([`Task::check_announced`]) and is carried out,
+//! in one of two ways:
 //!
 //! - a task with Data-In: [`Task::read_in`], for any part of the Data-In and in any order, straight into the
 //!   transport's own buffer;

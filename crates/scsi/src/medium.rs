@@ -136,9 +136,7 @@ impl Medium {
             Operation::Read(_) => Ok(()), // its work is done by `read_in`
             Operation::Write { range, then } => self.write(range, then, data_out, patience),
             Operation::VerifyMedium(range) => self.verify_medium(range, patience),
-            Operation::VerifyData(range) => {
-                self.compare(range.start(), self.whole_blocks(range, data_out)?, patience)
-            }
+            Operation::VerifyData(range) => self.compare(range.start(), part_of(range, data_out), patience),
             Operation::Flush(_) => self.flush(patience),
             Operation::Unmap { list_bytes } => self.unmap(list_bytes, data_out, patience),
             Operation::WriteSame { range, data, .. } => {
@@ -147,15 +145,23 @@ impl Medium {
         }
     }
 
-    /// The part of `data_out` that belongs to `range`. An initiator may announce less than its CDB asks for: then
-    /// only that much is moved, as long as it is made of whole blocks (RFC 7143 §11.4.5.1 leaves the rest to SCSI).
-    fn whole_blocks<'a>(&self, range: ByteRange, data_out: &'a [u8]) -> Result<&'a [u8], Failure> {
-        let asked = usize::try_from(range.length().get()).unwrap_or(usize::MAX);
-        let data = data_out.get(..asked).unwrap_or(data_out);
-        if !ByteLength::of(data).get().is_multiple_of(self.disk.block_bytes()) {
-            return Err(wrong_data_length());
-        }
-        Ok(data)
+    /// Judges an amount of Data-Out. An initiator may announce less than its CDB asks for: then only that much is
+    /// moved, as long as it is made of whole blocks (RFC 7143 §11.4.5.1 leaves the rest to SCSI).
+    pub(crate) fn check_announced(&self, bytes: u64) -> Result<(), CheckCondition> {
+        let block_bytes = self.disk.block_bytes();
+        let fits = match self.operation {
+            Operation::Write { range, .. } | Operation::VerifyData(range) => {
+                bytes >= range.length().get() || bytes.is_multiple_of(block_bytes)
+            }
+            Operation::WriteSame { data, .. } => !data || bytes == block_bytes,
+            Operation::Read(_)
+            | Operation::VerifyMedium(_)
+            | Operation::Flush(_)
+            | Operation::Unmap { .. } => true,
+        };
+        // SPC-4 annex D.2, 0Eh/03h: the transport's field says something else than the CDB.
+        let wrong = CheckCondition::illegal(AdditionalSense::INVALID_FIELD_IN_INFORMATION_UNIT);
+        if fits { Ok(()) } else { Err(wrong) }
     }
 
     fn write(
@@ -165,7 +171,7 @@ impl Medium {
         data_out: &[u8],
         patience: Patience,
     ) -> Result<(), Failure> {
-        let data = self.whole_blocks(range, data_out)?;
+        let data = part_of(range, data_out);
         if !data.is_empty() {
             self.device
                 .write(range.start(), data, patience)
@@ -227,9 +233,6 @@ impl Medium {
     /// UNMAP only allows the device to unmap instead of writing, where that reads the same: with zeros (SBC-3
     /// §5.40). Zeroing is what the device does without storing them where it can, so zeros are always zeroed.
     fn write_same(&self, range: ByteRange, data: Option<&[u8]>, patience: Patience) -> Result<(), Failure> {
-        if data.is_some_and(|data| ByteLength::of(data).get() != self.disk.block_bytes()) {
-            return Err(wrong_data_length());
-        }
         let writing = |cause| self.failure(cause, Way::Writing);
         let zeros = data.is_none_or(|block| block.iter().all(|byte| *byte == 0));
         let Some(block) = data.filter(|_| !zeros) else {
@@ -310,9 +313,9 @@ fn scratch(bytes: u64) -> Vec<u8> {
     vec![0; usize::try_from(bytes).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES)]
 }
 
-/// The transport brought another amount of data than the command takes (SPC-4 annex D.2, 0Eh/03h).
-fn wrong_data_length() -> Failure {
-    Failure::Check(CheckCondition::illegal(AdditionalSense::INVALID_FIELD_IN_INFORMATION_UNIT))
+/// As much of `data_out` as belongs to `range`.
+fn part_of(range: ByteRange, data_out: &[u8]) -> &[u8] {
+    range.length().in_memory().and_then(|bytes| data_out.get(..bytes)).unwrap_or(data_out)
 }
 
 /// An invariant of this crate does not hold.

@@ -4,7 +4,7 @@ use block::{BlockError, ByteLength, ByteOffset, ByteRange, Patience};
 use crate::disk::Disk;
 use crate::medium::{Medium, Operation};
 use crate::mode::ModeSelect;
-use crate::sense::CheckCondition;
+use crate::sense::{AdditionalSense, CheckCondition};
 
 /// Which way a task's data goes, and how many bytes of it there really are. What the initiator expected may differ;
 /// the transport reports the residual.
@@ -148,15 +148,40 @@ impl Task {
         }
     }
 
+    /// Judges how much Data-Out the initiator announces, which it may do before any of it moves.
+    ///
+    /// More than [`transfer`](Self::transfer) is a residual, and so is less for a WRITE or VERIFY, of which as many
+    /// logical blocks are carried out as come. But half a block, a cut parameter list, and anything but one block for
+    /// WRITE SAME contradict the CDB.
+    ///
+    /// # Errors
+    /// The CHECK CONDITION to answer with instead of asking for the data.
+    pub fn check_announced(&self, data_out_bytes: u64) -> Result<(), CheckCondition> {
+        let list = |list_bytes: usize| {
+            if data_out_bytes < length(list_bytes) {
+                return Err(CheckCondition::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR));
+            }
+            Ok(())
+        };
+        match &self.0 {
+            Work::Nothing | Work::Reply(_) => Ok(()),
+            Work::ModeSelect(select, _) => list(select.list_bytes),
+            Work::Medium(medium) => match medium.operation {
+                Operation::Unmap { list_bytes } => list(list_bytes),
+                _ => medium.check_announced(data_out_bytes),
+            },
+        }
+    }
+
     /// Carries out a task that has no Data-In; one that has ([`Transfer::In`]) has nothing to be done here.
     ///
-    /// `data_out` is all that the initiator sent. Of a WRITE (or VERIFY) what exceeds [`transfer`](Self::transfer) is
-    /// ignored, and if it is less (the initiator announced a shorter transfer than its CDB), as many logical blocks
-    /// as came are written. Other commands refuse too little, and WRITE SAME too much.
+    /// `data_out` is what the initiator sent; its length is judged by [`check_announced`](Self::check_announced), and
+    /// what exceeds [`transfer`](Self::transfer) is ignored.
     ///
     /// # Errors
     /// [`Failure`]; part of the task may have taken effect.
     pub fn run(&self, data_out: &[u8], patience: Patience) -> Result<(), Failure> {
+        self.check_announced(ByteLength::of(data_out).get()).map_err(Failure::Check)?;
         match &self.0 {
             Work::Nothing | Work::Reply(_) => Ok(()),
             Work::ModeSelect(select, disk) => select.apply(disk, data_out).map_err(Failure::Check),

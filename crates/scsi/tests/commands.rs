@@ -98,6 +98,33 @@ fn write_of_another_length_than_announced_keeps_to_whole_blocks() {
 }
 
 #[test]
+fn announced_length_is_judged_before_data_moves() {
+    let units = session(patterned(Access::ReadWrite).0);
+    let announced =
+        |cdb: &[u8], bytes| units.task(LUN_0, cdb).unwrap().check_announced(bytes).map_err(|c| c.code);
+    let wrong = Err(AdditionalSense::INVALID_FIELD_IN_INFORMATION_UNIT);
+    let cut = Err(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
+    for (cdb, bytes, verdict) in [
+        (ten(0x2A, 0, 5, 3), 1536, Ok(())),
+        (ten(0x2A, 0, 5, 3), 10_000, Ok(())),
+        (ten(0x2A, 0, 5, 3), 512, Ok(())),
+        (ten(0x2A, 0, 5, 3), 0, Ok(())),
+        (ten(0x2A, 0, 5, 3), 1535, wrong),
+        (ten(0x2F, 2, 5, 3), 1, wrong),
+        (ten(0x2F, 0, 5, 3), 1, Ok(())),
+        (ten(0x41, 0, 5, 3), 512, Ok(())),
+        (ten(0x41, 0, 5, 3), 1024, wrong),
+        (ten(0x41, 0, 5, 3), 0, wrong),
+        (ten(0x42, 0, 0, 24), 23, cut),
+        (ten(0x42, 0, 0, 24), 24, Ok(())),
+        (ten(0x55, 0x10, 0, 8), 7, cut),
+        (ten(0x28, 0, 0, 8), 7, Ok(())),
+    ] {
+        assert_eq!(announced(&cdb, bytes), verdict, "{cdb:x?}, {bytes} bytes");
+    }
+}
+
+#[test]
 fn range_past_the_end_is_refused_before_data_moves() {
     let units = session(patterned(Access::ReadWrite).0);
     let out_of_range = (ILLEGAL, AdditionalSense::LBA_OUT_OF_RANGE);
