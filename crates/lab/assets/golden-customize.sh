@@ -1,0 +1,68 @@
+#!/bin/sh
+# mmdebstrap customize hook: turns the installed root folder $1 into the lab's golden image. $2 holds the files that go
+# into /usr/local/sbin.
+set -eu
+root=$1
+files=$2
+units=$root/etc/systemd/system
+echo golden >"$root/etc/hostname"
+printf '127.0.0.1 localhost golden\n::1 localhost\n' >"$root/etc/hosts"
+echo 'LABEL=root / ext4 rw,noatime 0 0' >"$root/etc/fstab"
+: >"$root/etc/machine-id"
+chroot "$root" passwd -d root >/dev/null
+mkdir -p "$root/usr/local/sbin" "$units/multi-user.target.wants" "$units/iscsid.service.d" \
+    "$units/serial-getty@ttyS0.service.d" "$root/etc/systemd/system-generators"
+install -m 755 "$files/golden-ready" "$files/headwater-ready" "$files/iscsi-identity" "$root/usr/local/sbin/"
+cat >"$units/headwater-ready.service" <<'UNIT'
+[Unit]
+Description=Tell the Headwater server that this machine is up
+After=systemd-user-sessions.service iscsid.service
+# agetty hangs up the serial line when it starts; what is written at that moment is lost.
+Before=serial-getty@ttyS0.service getty.target
+[Service]
+Type=oneshot
+ExecStart=/usr/local/sbin/golden-ready
+[Install]
+WantedBy=multi-user.target
+UNIT
+ln -sf ../headwater-ready.service "$units/multi-user.target.wants/"
+# A root shell on the serial console, for tests: dash has no line editor, so its output is what commands print.
+cat >"$units/serial-getty@ttyS0.service.d/lab.conf" <<'UNIT'
+[Service]
+ExecStart=
+ExecStart=-/sbin/agetty --autologin root --login-options '-p -f root' --noclear ttyS0 dumb
+TTYVTDisallocate=no
+UNIT
+chroot "$root" chsh -s /bin/sh root
+# iscsid takes over the initramfs's session, or nobody would reconnect it after a server's restart.
+cat >"$units/iscsid.service.d/headwater.conf" <<'UNIT'
+[Service]
+ExecStartPre=
+ExecStartPre=/usr/local/sbin/iscsi-identity
+UNIT
+sed -i 's/^node.session.timeo.replacement_timeout.*/node.session.timeo.replacement_timeout = 86400/' \
+    "$root/etc/iscsi/iscsid.conf"
+echo 'InitiatorName=iqn.2026-01.lab.headwater:unset' >"$root/etc/iscsi/initiatorname.iscsi"
+ln -sf /lib/systemd/system/iscsid.service "$units/multi-user.target.wants/iscsid.service"
+# Nothing on the way up that emulation makes slow and that a disposable guest does not need. open-iscsi.service would
+# log its own root disk out at shutdown.
+for unit in getty@tty1.service apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer \
+    fstrim.timer e2scrub_reap.service systemd-networkd-wait-online.service systemd-fsckd.socket \
+    systemd-fsckd.service systemd-update-utmp.service systemd-update-utmp-runlevel.service \
+    systemd-initctl.socket dev-hugepages.mount dev-mqueue.mount sys-kernel-debug.mount \
+    sys-kernel-tracing.mount sys-kernel-config.mount sys-fs-fuse-connections.mount \
+    proc-sys-fs-binfmt_misc.automount modprobe@.service systemd-binfmt.service \
+    systemd-ask-password-wall.path systemd-ask-password-console.path getty-static.service \
+    systemd-pstore.service open-iscsi.service iscsid.socket systemd-machine-id-commit.service; do
+    ln -sf /dev/null "$units/$unit"
+done
+for generator in cryptsetup debug gpt-auto hibernate-resume integritysetup rc-local run system-update sysv \
+    veritysetup bless-boot; do
+    ln -sf /dev/null "$root/etc/systemd/system-generators/systemd-$generator-generator"
+done
+version=$(basename "$root"/boot/vmlinuz-*)
+version=${version#vmlinuz-}
+chroot "$root" update-initramfs -u -k "$version"
+ln -sf "vmlinuz-$version" "$root/boot/vmlinuz"
+ln -sf "initrd.img-$version" "$root/boot/initrd.img"
+rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/*

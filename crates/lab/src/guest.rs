@@ -1,0 +1,389 @@
+//! Target devices: QEMU machines without a disk, emulated (TCG), that boot from the lab network.
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::command::spawn;
+use crate::console::{Console, Line, Waited};
+use crate::network::Network;
+use crate::qmp;
+
+/// How long a micro guest may take until it is up: about eight times what it takes on an idle machine of two cores.
+pub const MICRO_READY_WITHIN: Duration = Duration::from_secs(120);
+/// The same for the golden image.
+pub const GOLDEN_READY_WITHIN: Duration = Duration::from_secs(240);
+
+/// How long [`Guest::run`] waits.
+const COMMAND_WITHIN: Duration = Duration::from_secs(60);
+/// How long the shell on the serial line may take to appear once the guest is up.
+const SHELL_WITHIN: Duration = Duration::from_secs(60);
+/// How long one probe for the shell is waited for; what is typed before the shell is there can be lost.
+const PROBE_WITHIN: Duration = Duration::from_secs(3);
+/// How long a guest may take from the order to power off until its QEMU has ended.
+const POWER_OFF_WITHIN: Duration = Duration::from_secs(60);
+/// busybox's line editor takes 1023 bytes a line; our own marks need some.
+const COMMAND_LINE_LIMIT_BYTES: usize = 900;
+/// How many lines of the console go into an error.
+const LINES_IN_ERROR: usize = 40;
+/// What says that a boot has failed for good: waiting on would only waste time.
+const HOPELESS: [&str; 3] = ["Kernel panic - not syncing", "MICRO-FAILED", "Gave up waiting for root"];
+
+const OVMF_CODE: &str = "/usr/share/OVMF/OVMF_CODE_4M.fd";
+const OVMF_VARIABLES: &str = "/usr/share/OVMF/OVMF_VARS_4M.fd";
+const IPXE_EFI_ROM: &str = "/usr/lib/ipxe/qemu/efi-virtio.rom";
+
+/// What a device boots by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Firmware {
+    /// SeaBIOS with iPXE as the network card's ROM.
+    BiosIpxeRom,
+    /// OVMF with its own network driver, by PXE: loads its boot file by TFTP.
+    UefiPxe,
+    /// OVMF with iPXE as the network card's ROM.
+    UefiIpxeRom,
+    /// OVMF with its own network driver, by HTTP Boot.
+    UefiHttp,
+}
+
+/// A device to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestSpec {
+    /// Names its log.
+    pub name: String,
+    /// What it boots by.
+    pub firmware: Firmware,
+    /// Its network card's address.
+    pub mac: String,
+    /// Its memory.
+    pub memory_mib: u32,
+    /// Its processors. Two boot one guest faster; for several at once, one each.
+    pub processors: u32,
+}
+
+impl GuestSpec {
+    /// A device with room for either image: 1 GiB, one processor, address `52:54:00:77:00:10` plus `index`.
+    #[must_use]
+    pub fn new(name: &str, firmware: Firmware, index: u8) -> Self {
+        let mac = format!("52:54:00:77:{:02x}:{:02x}", index >> 4, (index & 15) + 16);
+        Self { name: name.to_owned(), firmware, mac, memory_mib: 1024, processors: 1 }
+    }
+}
+
+/// A running device. Dropping it cuts its power.
+pub struct Guest {
+    name: String,
+    child: Child,
+    keyboard: ChildStdin,
+    console: Console,
+    /// The first line that [`wait_for`](Self::wait_for) has not seen.
+    next_line: usize,
+    commands: u32,
+    monitor: PathBuf,
+    network: Network,
+}
+
+impl Guest {
+    /// Powers a device on.
+    ///
+    /// # Errors
+    /// Where QEMU or a firmware is missing, or no tap can be made.
+    pub fn start(network: &Network, spec: &GuestSpec) -> Result<Self> {
+        let run = network.run();
+        let monitor = run.socket(&format!("{}.qmp", spec.name));
+        // A guest of this name may have run before.
+        let _ = std::fs::remove_file(&monitor);
+        let tap = network.tap()?;
+        let mut command = network.command("qemu-system-x86_64");
+        command.args(machine_arguments(spec, &tap, &monitor));
+        command.args(firmware_arguments(spec, run.folder())?);
+        let complaints = File::create(run.log(&format!("{}-qemu", spec.name)))?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints);
+        let log = File::options().create(true).append(true).open(run.log(&spec.name))?;
+        let began = Instant::now();
+        let mut child = spawn(command)?;
+        run.record_process(child.id())?;
+        let keyboard = child.stdin.take().context("no pipe to the serial line")?;
+        let output = child.stdout.take().context("no pipe from the serial line")?;
+        let console = Console::begin(output, log, began);
+        let name = spec.name.clone();
+        Ok(Self {
+            name,
+            child,
+            keyboard,
+            console,
+            next_line: 0,
+            commands: 0,
+            monitor,
+            network: network.clone(),
+        })
+    }
+
+    /// Waits for a line with this text on the serial console, after the last line that was waited for.
+    ///
+    /// # Errors
+    /// Where the time is over, the device has ended, or its boot has failed for good; with the last lines.
+    pub fn wait_for(&mut self, text: &str, timeout: Duration) -> Result<Line> {
+        self.wait_for_any(&[text], timeout)
+    }
+
+    /// Waits for a line with any of these texts; see [`wait_for`](Self::wait_for).
+    ///
+    /// # Errors
+    /// As [`wait_for`](Self::wait_for).
+    pub fn wait_for_any(&mut self, texts: &[&str], timeout: Duration) -> Result<Line> {
+        let is_wanted = |line: &str| texts.iter().any(|text| line.contains(text));
+        let is_hopeless = |line: &str| HOPELESS.iter().any(|text| line.contains(text));
+        let waited =
+            self.console.wait(&mut self.next_line, timeout, |line| is_wanted(line) || is_hopeless(line));
+        let what = match waited {
+            Waited::Found(line) if is_wanted(&line.text) => return Ok(line),
+            Waited::Found(line) => format!("its boot failed: {}", line.text),
+            Waited::TimedOut => format!("no line with {texts:?} within {} s", timeout.as_secs()),
+            Waited::Ended => self.ending(&format!("waiting for a line with {texts:?}")),
+        };
+        bail!(self.failure(&what))
+    }
+
+    /// Runs a shell command in the guest's root shell and gives what it wrote (standard error too).
+    ///
+    /// # Errors
+    /// Where it fails (its output is in the error), takes more than a minute, or there is no shell.
+    pub fn run(&mut self, command: &str) -> Result<String> {
+        self.run_within(command, COMMAND_WITHIN)
+    }
+
+    /// Runs a shell command as [`run`](Self::run) does, with a time limit.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_within(&mut self, command: &str, timeout: Duration) -> Result<String> {
+        let (output, status) = self.run_for_status(command, timeout)?;
+        if status != 0 {
+            bail!(self.failure(&format!("`{command}` failed with status {status}:\n{output}")));
+        }
+        Ok(output)
+    }
+
+    /// Runs a shell command and gives what it wrote and its exit status.
+    ///
+    /// # Errors
+    /// Where it takes too long, or there is no shell.
+    pub fn run_for_status(&mut self, command: &str, timeout: Duration) -> Result<(String, i32)> {
+        self.wait_for_shell()?;
+        let number = self.commands;
+        self.start_in_shell(command)?;
+        let (begin, end) = (format!("LAB-BEGIN-{number}"), format!("LAB-END-{number} "));
+        self.wait_for(&begin, timeout)?;
+        let first = self.next_line;
+        let line = self.wait_for(&end, timeout)?;
+        let mut output: String = self
+            .console
+            .lines(first)
+            .iter()
+            .take(self.next_line - first - 1)
+            .map(|l| format!("{}\n", l.text))
+            .collect();
+        // Output without a last newline stands before the mark.
+        let (rest, status) = line.text.split_once(&end).context("the mark has gone")?;
+        output.push_str(rest);
+        Ok((output, status.trim().parse().with_context(|| format!("exit status in {:?}", line.text))?))
+    }
+
+    /// Types a command into the guest's shell and does not wait for it; [`wait_for`](Self::wait_for) sees its output.
+    ///
+    /// # Errors
+    /// Where a line of it is too long for the guest's shell, or the guest has ended.
+    pub fn start_in_shell(&mut self, command: &str) -> Result<()> {
+        if let Some(line) = command.lines().find(|line| line.len() > COMMAND_LINE_LIMIT_BYTES) {
+            bail!("a line of {} bytes is too long for the guest's shell: break it", line.len());
+        }
+        let number = self.commands;
+        self.commands += 1;
+        // The marks are written so that their echo is not one.
+        self.type_line(&format!(
+            "echo LAB-BEG''IN-{number}; {{ {command}\n}} 2>&1 </dev/null; echo LAB-E''ND-{number} $?"
+        ))
+    }
+
+    fn type_line(&mut self, text: &str) -> Result<()> {
+        writeln!(self.keyboard, "{text}")
+            .and_then(|()| self.keyboard.flush())
+            .with_context(|| format!("guest {}: cannot type into its serial line", self.name))
+    }
+
+    /// Types until a shell answers; it then keeps kernel messages off the console.
+    fn wait_for_shell(&mut self) -> Result<()> {
+        let began = Instant::now();
+        self.next_line = self.console.len();
+        loop {
+            let number = self.commands;
+            self.commands += 1;
+            self.type_line(&format!("dmesg -n 1; echo LAB-SH''ELL-{number}"))?;
+            let mark = format!("LAB-SHELL-{number}");
+            match self.console.wait(&mut self.next_line, PROBE_WITHIN, |line| line.contains(&mark)) {
+                Waited::Found(_) => return Ok(()),
+                Waited::TimedOut if began.elapsed() < SHELL_WITHIN => {}
+                Waited::TimedOut => bail!(self.failure("no shell answers on its serial line")),
+                Waited::Ended => {
+                    let what = self.ending("waiting for its shell");
+                    bail!(self.failure(&what))
+                }
+            }
+        }
+    }
+
+    /// Presses the reset button.
+    ///
+    /// # Errors
+    /// Where QEMU does not answer.
+    pub fn reset(&mut self) -> Result<()> {
+        self.next_line = self.console.len();
+        qmp::order(&self.monitor, "system_reset").with_context(|| format!("cannot reset guest {}", self.name))
+    }
+
+    /// Freezes the guest: its clock stops, its connections stay.
+    ///
+    /// # Errors
+    /// Where QEMU does not answer.
+    pub fn pause(&self) -> Result<()> {
+        qmp::order(&self.monitor, "stop").with_context(|| format!("cannot pause guest {}", self.name))
+    }
+
+    /// Lets a paused guest go on.
+    ///
+    /// # Errors
+    /// Where QEMU does not answer.
+    pub fn resume(&self) -> Result<()> {
+        qmp::order(&self.monitor, "cont").with_context(|| format!("cannot resume guest {}", self.name))
+    }
+
+    /// Cuts the power.
+    ///
+    /// # Errors
+    /// Where the system refuses.
+    pub fn kill(&mut self) -> Result<()> {
+        if self.child.try_wait()?.is_none() {
+            self.child.kill()?;
+        }
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Lets the guest write out its file systems and power off, and waits for that.
+    ///
+    /// # Errors
+    /// Where there is no shell, or it takes too long.
+    pub fn shutdown(&mut self) -> Result<()> {
+        self.wait_for_shell()?;
+        self.start_in_shell("sync; poweroff -f")?;
+        let mut line = self.console.len();
+        match self.console.wait(&mut line, POWER_OFF_WITHIN, |_| false) {
+            Waited::Ended => self.kill(),
+            _ => bail!(self.failure(&format!("not off {} s after the order", POWER_OFF_WITHIN.as_secs()))),
+        }
+    }
+
+    /// All lines of its serial console.
+    #[must_use]
+    pub fn transcript(&self) -> Vec<Line> {
+        self.console.lines(0)
+    }
+
+    /// Its log.
+    #[must_use]
+    pub fn log_path(&self) -> PathBuf {
+        self.network.run().log(&self.name)
+    }
+
+    fn ending(&mut self, during: &str) -> String {
+        let status = self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+        let complaints = self.network.run().log(&format!("{}-qemu", self.name));
+        let said = std::fs::read_to_string(complaints).unwrap_or_default();
+        format!("QEMU ended ({status}) {during}; it said: {}", said.trim())
+    }
+
+    /// An error's text, with the last lines; the logs are kept, too.
+    fn failure(&self, what: &str) -> String {
+        self.network.keep_logs();
+        format!(
+            "guest {}: {what}\nits serial console ends:\n{}",
+            self.name,
+            self.console.tail(LINES_IN_ERROR)
+        )
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to cut.
+        let _ = self.kill();
+    }
+}
+
+fn machine_arguments(spec: &GuestSpec, tap: &str, monitor: &Path) -> Vec<String> {
+    let words = format!(
+        // Without graphics BIOS and iPXE write to the serial line.
+        "-accel tcg,thread=multi -cpu max -machine q35,graphics=off -display none -no-user-config -nodefaults \
+         -m {} -smp {} -chardev stdio,id=serial,signal=off -serial chardev:serial \
+         -netdev tap,id=network,ifname={tap},script=no,downscript=no -device virtio-rng-pci",
+        spec.memory_mib, spec.processors
+    );
+    let mut arguments: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+    arguments.extend(["-qmp".to_owned(), format!("unix:{},server=on,wait=off", monitor.display())]);
+    arguments
+}
+
+fn firmware_arguments(spec: &GuestSpec, folder: &Path) -> Result<Vec<String>> {
+    let card = format!("virtio-net-pci,netdev=network,mac={},bootindex=0", spec.mac);
+    let rom = match spec.firmware {
+        Firmware::BiosIpxeRom => String::new(),
+        Firmware::UefiPxe | Firmware::UefiHttp => ",romfile=".to_owned(),
+        Firmware::UefiIpxeRom => format!(",romfile={IPXE_EFI_ROM}"),
+    };
+    let mut arguments = vec!["-device".to_owned(), card + &rom];
+    if spec.firmware != Firmware::BiosIpxeRom {
+        let variables = folder.join(format!("{}-variables.fd", spec.name));
+        std::fs::copy(OVMF_VARIABLES, &variables)
+            .context("cannot copy UEFI's variables: is `ovmf` installed?")?;
+        for (unit, file, mode) in [(0, Path::new(OVMF_CODE), ",readonly=on"), (1, &variables, "")] {
+            arguments.push("-drive".to_owned());
+            arguments.push(format!("if=pflash,format=raw,unit={unit}{mode},file={}", file.display()));
+        }
+    }
+    if spec.firmware == Firmware::UefiHttp {
+        // OVMF leaves PXE out when it is told to, and HTTP Boot remains.
+        for protocol in ["IPv4PXESupport", "IPv6PXESupport"] {
+            arguments.push("-fw_cfg".to_owned());
+            arguments.push(format!("name=opt/org.tianocore/{protocol},string=n"));
+        }
+    }
+    Ok(arguments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guests_have_addresses_of_their_own() {
+        let macs: std::collections::HashSet<_> =
+            (0..=255).map(|index| GuestSpec::new("g", Firmware::UefiPxe, index).mac).collect();
+        assert_eq!(macs.len(), 256);
+        assert_eq!(GuestSpec::new("g", Firmware::UefiPxe, 0).mac, "52:54:00:77:00:10");
+    }
+
+    #[test]
+    fn uefi_guest_has_variables_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let arguments = firmware_arguments(&GuestSpec::new("one", Firmware::UefiHttp, 0), folder.path())
+            .unwrap()
+            .join(" ");
+        assert!(folder.path().join("one-variables.fd").exists());
+        assert!(arguments.contains("romfile= "), "{arguments}");
+        assert!(arguments.contains("IPv4PXESupport,string=n"), "{arguments}");
+    }
+}

@@ -1,0 +1,107 @@
+//! The golden image: a whole Debian 12 that boots from the network by BIOS and by UEFI.
+//!
+//! What it does on the way up: the initramfs takes the firmware's session over from the iBFT (open-iscsi's own script),
+//! `iscsid` takes it over from there, so that it survives a restart of the server; then one line that begins with
+//! [`READY`] appears on the serial console, the *ready beacon* goes to the server (`POST /v1/ready` with
+//! `{"mac": "52:54:00:77:00:10", "uptime_seconds": 21.53}`, to port 8080 of the iSCSI target's address or to
+//! `headwater.ready=URL` of the kernel's command line), and a root shell waits on the serial line.
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use super::disk::{Disk, Partition};
+use super::{Image, KERNELS, SCHEMA, bootstrap, grub_configuration, sources};
+use crate::cache::{self, Inputs};
+use crate::progress::Progress;
+
+/// What the line on the serial console begins with when the guest is up.
+pub const READY: &str = "GOLDEN-READY";
+
+const PACKAGES: [&str; 12] = [
+    "systemd-sysv",
+    "udev",
+    "kmod",
+    "initramfs-tools",
+    "zstd",
+    "xz-utils",
+    "open-iscsi",
+    "iproute2",
+    "busybox",
+    "e2fsprogs",
+    "passwd",
+    "login",
+];
+const KERNEL_ARGUMENTS: &str = "root=LABEL=root ro mitigations=off fsck.mode=skip";
+const ESP_MIB: u64 = 32;
+const ROOT_MIB: u64 = 1500;
+const PAYLOAD_BLOCK_MIB: u64 = 16;
+
+const SETUP: &str = include_str!("../../assets/golden-setup.sh");
+const CUSTOMIZE: &str = include_str!("../../assets/golden-customize.sh");
+/// What goes into /usr/local/sbin.
+const PROGRAMS: [(&str, &str); 3] = [
+    ("golden-ready", include_str!("../../assets/golden-ready.sh")),
+    ("headwater-ready", super::micro::READY_BEACON),
+    ("iscsi-identity", super::micro::ISCSI_IDENTITY),
+];
+
+/// Gives the golden image, from the cache in [`home`](crate::home) or built (one to two minutes).
+///
+/// # Errors
+/// Where we are not root, a tool is missing or fails (its words and the last lines of the log are in the error).
+pub fn golden() -> Result<Image> {
+    let sources = sources::from_machine(Path::new("/etc/apt"));
+    let mut inputs = Inputs::new()
+        .add("schema", SCHEMA)
+        .add("sources", &*sources)
+        .add("packages", PACKAGES.join(" "))
+        .add("kernels", KERNELS.join(" "))
+        .add("grub", grub_configuration("", "", KERNEL_ARGUMENTS))
+        .add("sizes", format!("{ESP_MIB} {ROOT_MIB} {PAYLOAD_BLOCK_MIB}"))
+        .add("setup", SETUP)
+        .add("customize", CUSTOMIZE);
+    for (name, program) in PROGRAMS {
+        inputs = inputs.add(name, program);
+    }
+    let entry = cache::entry(&crate::home().join("images"), "golden", &inputs, |workplace| {
+        crate::home::require_root("building the golden image")?;
+        build(workplace, &sources)
+    })?;
+    Ok(Image { vhdx: entry.join("disk.vhdx") })
+}
+
+fn build(workplace: &Path, sources: &str) -> Result<()> {
+    let progress = Progress::begin("golden image");
+    let setup = script(workplace, "setup", SETUP)?;
+    let customize = script(workplace, "customize", CUSTOMIZE)?;
+    let programs = workplace.join("programs");
+    std::fs::create_dir(&programs)?;
+    for (name, text) in PROGRAMS {
+        script(&programs, name, text)?;
+    }
+    let hooks = [
+        "--variant=apt".to_owned(),
+        format!("--essential-hook='{}' \"$1\"", setup.display()),
+        format!("--customize-hook='{}' \"$1\" '{}'", customize.display(), programs.display()),
+    ];
+    progress.step("installing Debian 12 with mmdebstrap (about a minute)");
+    let root = bootstrap(workplace, &PACKAGES, &hooks, sources)?;
+    progress.step("assembling the disk");
+    std::fs::create_dir_all(root.join("boot/grub"))?;
+    let configuration = grub_configuration("/boot/vmlinuz", "/boot/initrd.img", KERNEL_ARGUMENTS);
+    std::fs::write(root.join("boot/grub/grub.cfg"), configuration)?;
+    let partitions = [Partition { label: "root", size_mib: ROOT_MIB, content: Some(&root) }];
+    let vhdx = Disk { esp_mib: ESP_MIB, partitions: &partitions }.build(workplace, PAYLOAD_BLOCK_MIB)?;
+    cache::remove_tree(&root)?;
+    progress.step(&format!("done: {} MiB", std::fs::metadata(vhdx)?.len() >> 20));
+    Ok(())
+}
+
+/// Writes an executable file.
+fn script(folder: &Path, name: &str, text: &str) -> Result<PathBuf> {
+    use std::os::unix::fs::PermissionsExt;
+    let path = folder.join(name);
+    std::fs::write(&path, text)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
+    Ok(path)
+}

@@ -1,0 +1,145 @@
+//! A network of its own for each user of the lab.
+//!
+//! A network namespace `hwlab-ID` holds a bridge with the server's addresses, and one tap per guest. The server and
+//! QEMU both run inside it: nothing touches the machine's own network, and any number of labs use the same addresses
+//! side by side.
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context, Result};
+
+use crate::command::{bound_to_us, run};
+use crate::run::Run;
+use crate::service::Service;
+
+/// The server's interface in the lab network.
+pub const INTERFACE: &str = "br0";
+/// The server's IPv4 address there; the network is a /24.
+pub const SERVER_ADDRESS: &str = "10.77.0.1";
+/// The server's IPv6 address there; the network is a /64.
+pub const SERVER_ADDRESS_V6: &str = "fd77::1";
+/// The address of the site's own DHCP server, where there is one.
+pub const SITE_DHCP_ADDRESS: &str = "10.77.0.2";
+
+/// A lab network; it and everything in it goes when the last user (this, guests, services) is dropped.
+#[derive(Clone)]
+pub struct Network(Arc<Inner>);
+
+struct Inner {
+    run: Run,
+    namespace: String,
+    next_tap: AtomicU32,
+}
+
+impl Network {
+    /// Makes a network, after sweeping away what dead runs left. `name` names its folder: a test's name, say.
+    ///
+    /// # Errors
+    /// Where we are not root, or the kernel lacks namespaces, bridges or taps.
+    pub fn begin(name: &str) -> Result<Self> {
+        let run = Run::begin(name)?;
+        let namespace = format!("hwlab-{}", run.id());
+        run.record_namespace(&namespace)?;
+        ip(&["netns", "add", &namespace])?;
+        let network = Self(Arc::new(Inner { run, namespace, next_tap: AtomicU32::new(0) }));
+        network.ip(&["link", "set", "lo", "up"])?;
+        network.ip(&["link", "add", INTERFACE, "type", "bridge", "stp_state", "0", "forward_delay", "0"])?;
+        network.ip(&["addr", "add", &format!("{SERVER_ADDRESS}/24"), "dev", INTERFACE])?;
+        network.ip(&["addr", "add", &format!("{SERVER_ADDRESS_V6}/64"), "dev", INTERFACE, "nodad"])?;
+        network.ip(&["link", "set", INTERFACE, "up"])?;
+        Ok(network)
+    }
+
+    /// The namespace's name, for `ip netns exec`.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.0.namespace
+    }
+
+    /// A folder for whatever belongs to this use of the lab (stores, configurations); it goes with the network.
+    #[must_use]
+    pub fn folder(&self) -> &std::path::Path {
+        self.0.run.folder()
+    }
+
+    /// Keeps the logs of guests and services when the network goes, as after a failure.
+    pub fn keep_logs(&self) {
+        self.0.run.keep_logs();
+    }
+
+    /// A command that runs inside the network: for clients, which are run to their end.
+    #[must_use]
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        command_in(&self.0.namespace, program)
+    }
+
+    /// Starts a program of one's own inside the network; `name` names its log.
+    ///
+    /// # Errors
+    /// Where it cannot be started.
+    pub fn service(&self, name: &str, command: Command) -> Result<Service> {
+        Service::start(self, name, command)
+    }
+
+    /// Starts an ordinary DHCP server, as a site has one, in a namespace beside this one. It knows nothing of network
+    /// boot: with it, the server under test works as proxy. It hands out 10.77.0.100 to 10.77.0.200.
+    ///
+    /// # Errors
+    /// Where dnsmasq does not start.
+    pub fn site_dhcp(&self) -> Result<Service> {
+        let site = format!("{}-site", self.0.namespace);
+        self.0.run.record_namespace(&site)?;
+        ip(&["netns", "add", &site])?;
+        ip(&["-n", &site, "link", "set", "lo", "up"])?;
+        self.ip(&["link", "add", "site0", "type", "veth", "peer", "name", "eth0", "netns", &site])?;
+        self.ip(&["link", "set", "site0", "master", INTERFACE, "up"])?;
+        ip(&["-n", &site, "addr", "add", &format!("{SITE_DHCP_ADDRESS}/24"), "dev", "eth0"])?;
+        ip(&["-n", &site, "addr", "add", "fd77::2/64", "dev", "eth0", "nodad"])?;
+        ip(&["-n", &site, "link", "set", "eth0", "up"])?;
+        let file = self.0.run.folder().join("site-dhcp.conf");
+        let leases = self.0.run.folder().join("site-dhcp.leases");
+        std::fs::write(&file, site_dhcp_configuration(&leases.to_string_lossy()))?;
+        let mut command = command_in(&site, "dnsmasq");
+        command.args(["--keep-in-foreground", "--log-facility=-"]).arg("-C").arg(&file);
+        let mut service = Service::start(self, "site-dhcp", command)?;
+        service.wait_until_listening(&[], &[67])?;
+        Ok(service)
+    }
+
+    /// Makes a tap on the bridge and gives its name.
+    pub(crate) fn tap(&self) -> Result<String> {
+        let tap = format!("tap{}", self.0.next_tap.fetch_add(1, Ordering::Relaxed));
+        self.ip(&["tuntap", "add", "dev", &tap, "mode", "tap"])
+            .context("cannot make a tap: is the `tun` module there?")?;
+        self.ip(&["link", "set", &tap, "master", INTERFACE, "up"])?;
+        Ok(tap)
+    }
+
+    pub(crate) fn run(&self) -> &Run {
+        &self.0.run
+    }
+
+    fn ip(&self, arguments: &[&str]) -> Result<String> {
+        ip(&[&["-n", &self.0.namespace], arguments].concat())
+    }
+}
+
+fn ip(arguments: &[&str]) -> Result<String> {
+    run("ip", arguments)
+}
+
+fn command_in(namespace: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = bound_to_us("ip");
+    command.args(["netns", "exec", namespace]).arg(program);
+    command
+}
+
+/// Without a boot file or next server; with router advertisements, which iPXE waits 13 s for.
+fn site_dhcp_configuration(leases: &str) -> String {
+    format!(
+        "port=0\npid-file=\ninterface=eth0\nbind-interfaces\nlog-dhcp\ndhcp-authoritative\nno-ping\n\
+         dhcp-leasefile={leases}\ndhcp-range=10.77.0.100,10.77.0.200,255.255.255.0,1h\n\
+         dhcp-option=option:router,{SERVER_ADDRESS}\nenable-ra\ndhcp-range=fd77::,ra-only\n"
+    )
+}
