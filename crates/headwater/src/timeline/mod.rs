@@ -1,0 +1,20 @@
+//! The boot timeline: where each boot of each device spent its time.
+//!
+//! - [`record`] is the pure model: a [`BootRecord`] is fed with timestamped events and holds no clock, socket or file. It is
+//!   also what is stored and what the administration interface answers.
+//! - [`counters`] counts the requests of a boot's two stages with atomics alone, since a disk request must not wait for anybody's
+//!   report.
+//! - [`recorder`] keeps the boots that are under way, and [`store`] their files, one for each boot.
+//! - [`table`] is what administrators show each other.
+//!
+//! What each figure means and where it is measured stands in `docs/timeline.md`.
+pub mod counters;
+pub mod record;
+pub mod recorder;
+pub mod store;
+pub mod table;
+pub mod time;
+
+pub use record::{BootRecord, Status};
+pub use recorder::Recorder;
+pub use time::{Clock, Millis, Moment};

@@ -1,0 +1,485 @@
+//! The boots that are under way: what the boot services, the target and the beacon report is put together here.
+//!
+//! One mutex guards the table; nobody holds it over I/O. The data path does not know it: a session counts into
+//! [`StageCounters`]. Files are written by [`Recorder::save_changed`], which its owner calls about once a second.
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use block::ByteRange;
+use iscsi::directory::{Isid, RequestKind, SessionEnd, SessionObserver};
+use netboot::director::{BootStep, ClientKind, MacAddress};
+use tokio::sync::watch;
+
+use super::counters::{Kind, StageCounters};
+use super::record::{BootRecord, Login, Stage, StepKind};
+use super::store::BootStore;
+use super::time::{Clock, Millis, Moment};
+use crate::config::DeviceName;
+
+/// How long steps wait for the script that begins their boot.
+const PENDING_FOR: Millis = Millis::from_us(5 * 60 * 1_000_000);
+
+/// The most machines whose steps wait: anybody can send a DHCPDISCOVER.
+const MAX_PENDING_MACHINES: usize = 4096;
+
+/// The most steps of one machine that wait.
+const MAX_PENDING_STEPS: usize = 32;
+
+/// The most boots of one device that are under way at once: the one that runs, and scripts handed out since.
+const MAX_LIVE_BOOTS: usize = 4;
+
+/// The timeline's keeper.
+#[derive(Debug)]
+pub struct Recorder {
+    clock: Clock,
+    store: BootStore,
+    table: Mutex<Table>,
+    changed: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    pending: HashMap<MacAddress, VecDeque<(Moment, StepKind)>>,
+    /// Oldest first.
+    live: HashMap<DeviceName, Vec<LiveBoot>>,
+    /// Ended boots that are not on disk yet.
+    ended: Vec<BootRecord>,
+}
+
+#[derive(Debug)]
+struct LiveBoot {
+    record: BootRecord,
+    mac: Option<MacAddress>,
+    peer: Option<SocketAddr>,
+    first: Arc<StageCounters>,
+    second: Arc<StageCounters>,
+    /// Grows with every event.
+    events: u64,
+    /// What `revision` was when the file was written.
+    saved: Option<u64>,
+}
+
+/// What a new boot is.
+#[derive(Clone, Debug)]
+pub struct NewBoot<'a> {
+    /// Its id.
+    pub id: &'a str,
+    /// Its device.
+    pub device: &'a DeviceName,
+    /// The device's MAC address.
+    pub mac: Option<MacAddress>,
+    /// What it boots.
+    pub vdisk: &'a str,
+    /// The target's name.
+    pub target: &'a str,
+}
+
+/// A boot as followers see it.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Differs whenever something happened or was read or written.
+    pub revision: u64,
+    /// The boot.
+    pub record: BootRecord,
+}
+
+impl LiveBoot {
+    fn new(boot: &NewBoot<'_>, started: Moment) -> Self {
+        let mut record = BootRecord::begin(boot.id, boot.device.as_str(), boot.vdisk, boot.target, started);
+        record.mac = boot.mac.map(|mac| mac.to_string());
+        Self {
+            record,
+            mac: boot.mac,
+            peer: None,
+            first: Arc::default(),
+            second: Arc::default(),
+            events: 1,
+            saved: None,
+        }
+    }
+
+    /// Goes on with a stored boot.
+    fn restored(mut record: BootRecord, now: Moment) -> Self {
+        let start = record.started_unix_us;
+        let restore = |totals: &Option<_>| {
+            Arc::new(
+                totals
+                    .as_ref()
+                    .map_or_else(StageCounters::default, |totals| StageCounters::restored(totals, start)),
+            )
+        };
+        let (first, second) = (restore(&record.first_stage), restore(&record.second_stage));
+        record.restarted(now);
+        let mac = record.mac.as_deref().and_then(MacAddress::parse);
+        Self { record, mac, peer: None, first, second, events: 1, saved: None }
+    }
+
+    fn revision(&self) -> u64 {
+        self.events.wrapping_add(self.first.activity()).wrapping_add(self.second.activity())
+    }
+
+    fn touch(&mut self) -> &mut BootRecord {
+        self.events = self.events.wrapping_add(1);
+        &mut self.record
+    }
+
+    fn snapshot(&self) -> BootRecord {
+        let mut record = self.record.clone();
+        record.first_stage = self.first.totals(record.started_unix_us);
+        record.second_stage = self.second.totals(record.started_unix_us);
+        record
+    }
+}
+
+impl Recorder {
+    /// A keeper that goes on with the stored boots of these devices that have not ended.
+    #[must_use]
+    pub fn new(clock: Clock, store: BootStore, devices: &[DeviceName]) -> Arc<Self> {
+        let mut table = Table::default();
+        for device in devices {
+            let boots = store.boots(device.as_str()).unwrap_or_default();
+            let open = boots.into_iter().take(MAX_LIVE_BOOTS).filter(|record| record.end.is_none());
+            let mut open: Vec<LiveBoot> =
+                open.map(|record| LiveBoot::restored(record, clock.now())).collect();
+            open.reverse();
+            if !open.is_empty() {
+                table.live.insert(device.clone(), open);
+            }
+        }
+        Arc::new(Self { clock, store, table: Mutex::new(table), changed: watch::Sender::new(0) })
+    }
+
+    /// The clock that all moments come from.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// The stored boots.
+    #[must_use]
+    pub fn store(&self) -> &BootStore {
+        &self.store
+    }
+
+    /// Wakes up whenever something happened; requests alone do not count.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// A machine took a step. What firmware and iPXE do waits for the script that begins their boot; what an operating
+    /// system does belongs to the boot that runs.
+    pub fn step(&self, mac: MacAddress, step: BootStep) {
+        let now = self.clock.now();
+        let (at, kind, client) = translate(now, step);
+        let mut table = self.lock();
+        if client == Some(ClientKind::Other)
+            || matches!(kind, StepKind::DhcpOffer { .. } | StepKind::DhcpAck { .. })
+        {
+            // An answer goes where its question went.
+            if !table.pending.contains_key(&mac)
+                && let Some(boot) = table.by_mac(mac)
+            {
+                boot.touch().step(at, kind);
+                drop(table);
+                self.notify();
+                return;
+            }
+        }
+        let firmware = matches!(kind, StepKind::DhcpDiscover { .. }) && client != Some(ClientKind::Ipxe);
+        table.make_room(now);
+        let steps = table.pending.entry(mac).or_default();
+        if firmware && steps.iter().any(|(_, step)| is_past_firmware(step)) {
+            // The machine was switched off and on on its way: this is another boot.
+            steps.clear();
+        }
+        if steps.len() >= MAX_PENDING_STEPS {
+            steps.pop_front();
+        }
+        steps.push_back((at, kind));
+    }
+
+    /// A script was handed out: a boot is about to begin, with the steps that led to it.
+    pub fn script(&self, boot: &NewBoot<'_>) {
+        let now = self.clock.now();
+        let mut table = self.lock();
+        let pending = boot.mac.and_then(|mac| table.pending.remove(&mac)).unwrap_or_default();
+        let mut steps: Vec<_> = pending.into_iter().filter(|(at, _)| now.since(*at) <= PENDING_FOR).collect();
+        steps.push((now, StepKind::Script));
+        let started = steps.iter().map(|(at, _)| *at).min().unwrap_or(now);
+        let mut live = LiveBoot::new(boot, started);
+        for (at, kind) in steps {
+            live.record.step(at, kind);
+        }
+        table.insert(boot.device, live, now);
+        drop(table);
+        self.notify();
+    }
+
+    /// A boot begins or goes on: somebody has logged in to it. The boots before it end. A boot that is not known (its
+    /// initiator is configured by hand, or its record is lost) is known from now on.
+    #[must_use]
+    pub fn login(self: &Arc<Self>, boot: &NewBoot<'_>, isid: Isid, peer: SocketAddr) -> SessionTap {
+        let now = self.clock.now();
+        let mut table = self.lock();
+        table.end_before(boot.device, boot.id, now);
+        if table.by_id(boot.device, boot.id).is_none() {
+            table.insert(boot.device, LiveBoot::new(boot, now), now);
+        }
+        let counters = match table.by_id(boot.device, boot.id) {
+            Some(live) => {
+                live.peer = Some(peer);
+                let first_stage_last = live.first.last();
+                let login = Login { isid: isid.0, peer, first_stage_last };
+                match live.touch().login(now, login) {
+                    Stage::First => Arc::clone(&live.first),
+                    Stage::Second => Arc::clone(&live.second),
+                }
+            }
+            None => Arc::default(),
+        };
+        drop(table);
+        self.notify();
+        SessionTap {
+            counters,
+            clock: self.clock,
+            recorder: Arc::clone(self),
+            device: boot.device.clone(),
+            id: boot.id.to_owned(),
+        }
+    }
+
+    /// A device says that it is ready: the one with this MAC address, or else the one with a session from this address.
+    /// The device and boot that were meant, and whether it is the first time that it says so.
+    pub fn ready(&self, mac: Option<MacAddress>, address: IpAddr) -> Option<(String, String, bool)> {
+        let now = self.clock.now();
+        let mut table = self.lock();
+        let boot = match mac {
+            Some(mac) => table.by_mac(mac),
+            None => table.by_address(address),
+        }?;
+        let first = boot.touch().ready(now);
+        let found = (boot.record.device.clone(), boot.record.id.clone(), first);
+        drop(table);
+        self.notify();
+        Some(found)
+    }
+
+    /// A boot is over for a reason of the administrator's.
+    pub fn end(&self, device: &DeviceName, why: &str) {
+        let now = self.clock.now();
+        let mut table = self.lock();
+        for mut boot in table.live.remove(device).unwrap_or_default() {
+            boot.record.finish(now, why.to_owned());
+            let record = boot.snapshot();
+            table.ended.push(record);
+        }
+        drop(table);
+        self.notify();
+    }
+
+    /// The boots under way, latest last for each device.
+    #[must_use]
+    pub fn live(&self) -> Vec<Snapshot> {
+        let table = self.lock();
+        let boots = table.live.values().flatten();
+        let mut boots: Vec<Snapshot> =
+            boots.map(|boot| Snapshot { revision: boot.revision(), record: boot.snapshot() }).collect();
+        drop(table);
+        boots.sort_by(|a, b| (&a.record.device, &a.record.id).cmp(&(&b.record.device, &b.record.id)));
+        boots
+    }
+
+    /// A device's boots under way, latest first.
+    #[must_use]
+    pub fn live_of(&self, device: &str) -> Vec<BootRecord> {
+        let table = self.lock();
+        let boots =
+            table.live.iter().filter(|(name, _)| name.as_str() == device).flat_map(|(_, boots)| boots);
+        let mut boots: Vec<BootRecord> = boots.map(LiveBoot::snapshot).collect();
+        boots.reverse();
+        boots
+    }
+
+    /// Writes the files of the boots that changed since the last call.
+    pub fn save_changed(&self) {
+        let mut records = Vec::new();
+        {
+            let mut table = self.lock();
+            records.append(&mut table.ended);
+            for boot in table.live.values_mut().flatten() {
+                let revision = boot.revision();
+                if boot.saved != Some(revision) {
+                    boot.saved = Some(revision);
+                    records.push(boot.snapshot());
+                }
+            }
+        }
+        for record in records {
+            if let Err(error) = self.store.save(&record) {
+                tracing::error!(device = record.device, boot = record.id, %error, "cannot store the boot's timeline");
+            }
+        }
+    }
+
+    fn session_ended(&self, device: &DeviceName, id: &str, how: SessionEnd) {
+        let now = self.clock.now();
+        let mut table = self.lock();
+        if let Some(boot) = table.by_id(device, id) {
+            boot.touch().session_end(now, end_text(how));
+            drop(table);
+            self.notify();
+        }
+    }
+
+    fn notify(&self) {
+        self.changed.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // The table is valid between any two statements: a panic elsewhere does not spoil it.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn by_id(&mut self, device: &DeviceName, id: &str) -> Option<&mut LiveBoot> {
+        self.live.get_mut(device)?.iter_mut().find(|boot| boot.record.id == id)
+    }
+
+    /// The latest boot with this MAC address that somebody has logged in to.
+    fn by_mac(&mut self, mac: MacAddress) -> Option<&mut LiveBoot> {
+        let boots = self.live.values_mut().flatten();
+        boots
+            .filter(|boot| boot.mac == Some(mac) && boot.record.used())
+            .max_by(|a, b| a.record.id.cmp(&b.record.id))
+    }
+
+    /// The boot with a session from this address, if there is exactly one.
+    fn by_address(&mut self, address: IpAddr) -> Option<&mut LiveBoot> {
+        let from_there = |boot: &&mut LiveBoot| boot.peer.is_some_and(|peer| peer.ip() == address);
+        let mut boots =
+            self.live.values_mut().flatten().filter(|boot| boot.record.sessions > 0).filter(from_there);
+        boots.next().filter(|_| boots.next().is_none())
+    }
+
+    fn insert(&mut self, device: &DeviceName, boot: LiveBoot, now: Moment) {
+        let boots = self.live.entry(device.clone()).or_default();
+        if boots.len() >= MAX_LIVE_BOOTS
+            && let Some(oldest) = boots.iter().position(|boot| !boot.record.used())
+        {
+            let mut unused = boots.remove(oldest);
+            unused.record.finish(now, "never used".to_owned());
+            self.ended.push(unused.snapshot());
+        }
+        boots.push(boot);
+    }
+
+    /// Ends the device's boots that came before this one.
+    fn end_before(&mut self, device: &DeviceName, id: &str, now: Moment) {
+        let Some(boots) = self.live.get_mut(device) else { return };
+        let (before, rest) = std::mem::take(boots).into_iter().partition(|boot| boot.record.id.as_str() < id);
+        *boots = rest;
+        for mut boot in before {
+            let why =
+                if boot.record.used() { format!("replaced by boot {id}") } else { "never used".to_owned() };
+            boot.record.finish(now, why);
+            self.ended.push(boot.snapshot());
+        }
+    }
+
+    /// Forgets the steps of machines that have been silent for long, or of the most silent one.
+    fn make_room(&mut self, now: Moment) {
+        if self.pending.len() < MAX_PENDING_MACHINES {
+            return;
+        }
+        let last = |steps: &VecDeque<(Moment, StepKind)>| steps.back().map(|(at, _)| *at);
+        self.pending.retain(|_, steps| last(steps).is_some_and(|at| now.since(at) <= PENDING_FOR));
+        if self.pending.len() >= MAX_PENDING_MACHINES
+            && let Some(mac) = self.pending.iter().min_by_key(|(_, steps)| last(steps)).map(|(mac, _)| *mac)
+        {
+            self.pending.remove(&mac);
+        }
+    }
+}
+
+/// Counts what one session does.
+#[derive(Debug)]
+pub struct SessionTap {
+    counters: Arc<StageCounters>,
+    clock: Clock,
+    recorder: Arc<Recorder>,
+    device: DeviceName,
+    id: String,
+}
+
+impl SessionObserver for SessionTap {
+    fn request_done(&self, kind: RequestKind, range: ByteRange, latency: Duration, ok: bool) {
+        let kind = match kind {
+            RequestKind::Read => Kind::Read,
+            RequestKind::Write => Kind::Write,
+            RequestKind::Flush => Kind::Flush,
+            RequestKind::Discard => Kind::Discard,
+        };
+        self.counters.record(self.clock.now(), kind, range.length().get(), latency, ok);
+    }
+
+    fn ended(&self, how: SessionEnd) {
+        self.recorder.session_ended(&self.device, &self.id, how);
+    }
+}
+
+fn end_text(how: SessionEnd) -> &'static str {
+    match how {
+        SessionEnd::Logout => "logout",
+        SessionEnd::ConnectionLost => "connection lost",
+        SessionEnd::Replaced => "replaced by another session",
+        SessionEnd::Shutdown => "server shutdown",
+    }
+}
+
+/// The step as it is recorded: its moment, what it was, and who asked.
+fn translate(now: Moment, step: BootStep) -> (Moment, StepKind, Option<ClientKind>) {
+    let text = |address: Option<std::net::Ipv4Addr>| address.map(|address| address.to_string());
+    match step {
+        BootStep::Discover(client) => {
+            (now, StepKind::DhcpDiscover { client: client_text(client).to_owned() }, Some(client))
+        }
+        BootStep::Offer(address) => (now, StepKind::DhcpOffer { address: text(address) }, None),
+        BootStep::Request(client) => {
+            (now, StepKind::DhcpRequest { client: client_text(client).to_owned() }, Some(client))
+        }
+        BootStep::Ack(address) => (now, StepKind::DhcpAck { address: text(address) }, None),
+        BootStep::BootFile { name, protocol, size_bytes, took } => {
+            let protocol = protocol.to_owned();
+            let kind = StepKind::BootFile { name, protocol, size_bytes, took_ms: took.into() };
+            (now.before(took), kind, None)
+        }
+        BootStep::Script => (now, StepKind::Script, None),
+    }
+}
+
+fn client_text(client: ClientKind) -> &'static str {
+    match client {
+        ClientKind::BiosPxe => "BIOS PXE",
+        ClientKind::UefiX64Pxe => "UEFI PXE",
+        ClientKind::UefiX64Http => "UEFI HTTP Boot",
+        ClientKind::UefiArm64Pxe => "UEFI Arm PXE",
+        ClientKind::UefiArm64Http => "UEFI Arm HTTP Boot",
+        ClientKind::Ipxe => "iPXE",
+        ClientKind::Other => "operating system",
+    }
+}
+
+/// Whether a step shows that the firmware's own part was over.
+fn is_past_firmware(step: &StepKind) -> bool {
+    match step {
+        StepKind::BootFile { .. } | StepKind::Script => true,
+        StepKind::DhcpDiscover { client } | StepKind::DhcpRequest { client } => {
+            client == client_text(ClientKind::Ipxe)
+        }
+        _ => false,
+    }
+}

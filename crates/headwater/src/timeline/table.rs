@@ -1,0 +1,457 @@
+//! A boot's timeline as text: what administrators show each other.
+//!
+//! Three parts: the steps in order, where the time went as bars, and the request sizes of both stages side by side.
+use std::fmt::Write as _;
+
+use super::counters::{IoTotals, StageTotals};
+use super::record::{BootRecord, Stage, Status, Step, StepKind};
+use super::time::Millis;
+
+/// The width of the bars of the phases, in characters.
+const PHASE_BAR: usize = 40;
+
+/// The width of the bars of the request sizes.
+const SIZE_BAR: usize = 16;
+
+/// The timeline of one boot.
+#[must_use]
+pub fn boot(record: &BootRecord) -> String {
+    let mut text = headline(record);
+    text.push_str("\n\n");
+    steps(&mut text, record);
+    phases(&mut text, record);
+    sizes(&mut text, record);
+    text
+}
+
+/// One line for each boot.
+#[must_use]
+pub fn list(records: &[BootRecord]) -> String {
+    let mut rows = vec![columns([
+        "DEVICE",
+        "BOOT",
+        "STARTED (UTC)",
+        "VDISK",
+        "STATUS",
+        "LOGIN ms",
+        "HAND-OVER ms",
+        "READY ms",
+        "READ",
+        "WRITTEN",
+    ])];
+    for record in records {
+        let ms = |at: Option<Millis>| at.map_or_else(|| "-".to_owned(), |at| at.to_string());
+        let started = record.started_unix_us.to_utc();
+        let (read, written) = transferred(record);
+        rows.push(columns([
+            record.device.as_str(),
+            record.id.as_str(),
+            started.as_str(),
+            record.vdisk.as_str(),
+            record.status.as_str(),
+            &ms(record.first_login_at()),
+            &ms(record.hand_over.map(|hand_over| hand_over.at_ms)),
+            &ready(record),
+            &bytes(read),
+            &bytes(written),
+        ]));
+    }
+    align(&rows, &[5, 6, 7, 8, 9])
+}
+
+/// One step, as a line of a followed boot.
+#[must_use]
+pub fn step_line(record: &BootRecord, step: &Step) -> String {
+    let (name, detail) = describe(&step.kind);
+    let line = format!("{:<12} {:>9} ms  {name:<22} {detail}", record.device, step.at_ms.to_string());
+    line.trim_end().to_owned()
+}
+
+/// `ready after 31.9 s`, or how far the boot is.
+#[must_use]
+pub fn outcome(record: &BootRecord) -> String {
+    match (record.ready_at_ms, record.status, &record.end) {
+        (Some(at), Status::Ready, _) => format!("ready after {}", seconds(at)),
+        (Some(at), status, _) => format!("ready after {}, now {}", seconds(at), status.as_str()),
+        (None, _, Some(end)) => format!("ended without a ready beacon: {}", end.why),
+        (None, Status::Waiting, _) => "waiting for its first login".to_owned(),
+        (None, status, _) => format!("{}, not reported ready", status.as_str()),
+    }
+}
+
+/// Bytes in binary units with three digits: `24.3 MiB`.
+#[must_use]
+#[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
+pub fn bytes(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if value < 1024.0 {
+            return three_digits(value, unit);
+        }
+        value /= 1024.0;
+    }
+    three_digits(value, "TiB")
+}
+
+/// Rows of cells as aligned columns; `right` lists the columns of figures.
+#[must_use]
+pub fn align(rows: &[Vec<String>], right: &[usize]) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..count).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            if column > 0 {
+                line.push_str("  ");
+            }
+            if right.contains(&column) {
+                let _ = write!(line, "{cell:>width$}");
+            } else {
+                let _ = write!(line, "{cell:<width$}");
+            }
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// Cells of a row.
+#[must_use]
+pub fn columns<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.into_iter().map(str::to_owned).collect()
+}
+
+fn headline(record: &BootRecord) -> String {
+    let mac = record.mac.as_ref().map_or(String::new(), |mac| format!(" ({mac})"));
+    format!(
+        "{}{mac}  boot {}  vDisk {}  started {} UTC\n{}",
+        record.device,
+        record.id,
+        record.vdisk,
+        record.started_unix_us.to_utc(),
+        outcome(record)
+    )
+}
+
+fn steps(text: &mut String, record: &BootRecord) {
+    let mut rows = vec![columns(["at ms", "+ ms", "step", ""])];
+    let mut before = Millis::default();
+    let steps = &record.steps;
+    for (index, step) in steps.iter().enumerate() {
+        let (name, detail) = describe(&step.kind);
+        if let Some(hand_over) = record.hand_over
+            && matches!(step.kind, StepKind::Login { stage: Stage::Second, .. })
+            && step.at_ms == hand_over.at_ms
+        {
+            let gap = format!("nothing asked for during {} ms", hand_over.gap_ms);
+            rows.push(columns([&step.at_ms.to_string(), "", "hand-over", &gap]));
+        }
+        let after = Millis::from_us(step.at_ms.us().saturating_sub(before.us()));
+        before = step.at_ms;
+        rows.push(columns([&step.at_ms.to_string(), &after.to_string(), &name, &detail]));
+        if let StepKind::Login { stage, .. } = step.kind
+            && !steps.iter().take(index).any(|step| is_login(step, stage))
+        {
+            stage_rows(&mut rows, stage, record);
+        }
+    }
+    if record.ready_at_ms.is_none() {
+        rows.push(columns(["unknown", "", "ready", "the device has sent no POST /v1/ready"]));
+    }
+    if let Some(end) = &record.end {
+        rows.push(columns([&end.at_ms.to_string(), "", "end", &end.why]));
+    }
+    text.push_str(&align(&rows, &[0, 1]));
+    if record.steps_dropped > 0 {
+        let _ = writeln!(text, "({} more steps were not kept)", record.steps_dropped);
+    }
+}
+
+fn is_login(step: &Step, wanted: Stage) -> bool {
+    matches!(step.kind, StepKind::Login { stage, .. } if stage == wanted)
+}
+
+/// What a stage read and wrote.
+fn stage_rows(rows: &mut Vec<Vec<String>>, stage: Stage, record: &BootRecord) {
+    let (name, totals) = match stage {
+        Stage::First => ("first-stage", &record.first_stage),
+        Stage::Second => ("second-stage", &record.second_stage),
+    };
+    let Some(totals) = totals else { return };
+    let mut add = |what: String| rows.push(columns(["", "", "", &what]));
+    add(format!("{name} reads: {}{}", io(&totals.reads), throughput(totals)));
+    if totals.writes.count > 0 || totals.writes.errors > 0 {
+        add(format!("{name} writes: {}", io(&totals.writes)));
+    }
+    if totals.flushes > 0 || totals.discards > 0 {
+        add(format!("{name} flushes: {}, discards: {}", totals.flushes, totals.discards));
+    }
+}
+
+fn throughput(totals: &StageTotals) -> String {
+    if totals.read_bytes_per_second == 0 {
+        String::new()
+    } else {
+        format!(", {}/s", bytes(totals.read_bytes_per_second))
+    }
+}
+
+fn io(totals: &IoTotals) -> String {
+    let average = totals.bytes.checked_div(totals.count).unwrap_or(0);
+    let mut text = format!("{} in {} requests", bytes(totals.bytes), totals.count);
+    if totals.count > 0 {
+        let (mean, max) =
+            (Millis::from_us(totals.latency_us_average), Millis::from_us(totals.latency_us_max));
+        let _ = write!(text, " of {} on average, latency {mean} ms (max {max})", bytes(average));
+    }
+    if totals.errors > 0 {
+        let _ = write!(text, ", {} FAILED", totals.errors);
+    }
+    text
+}
+
+/// A step's name and the rest of its line.
+fn describe(step: &StepKind) -> (String, String) {
+    let address = |address: &Option<String>| {
+        address.clone().unwrap_or_else(|| "boot information alone (proxy)".to_owned())
+    };
+    let (name, detail) = match step {
+        StepKind::DhcpDiscover { client } => ("DHCP discover", client.clone()),
+        StepKind::DhcpOffer { address: offered } => ("DHCP offer", address(offered)),
+        StepKind::DhcpRequest { client } => ("DHCP request", client.clone()),
+        StepKind::DhcpAck { address: given } => ("DHCP ack", address(given)),
+        StepKind::BootFile { name, protocol, size_bytes, took_ms } => (
+            "boot file",
+            format!("{name}, {} by {} in {took_ms} ms", bytes(*size_bytes), protocol.to_uppercase()),
+        ),
+        StepKind::Script => ("script", "iPXE script handed out".to_owned()),
+        StepKind::Login { stage: Stage::First, peer, .. } => {
+            ("login, first stage", format!("firmware at {peer}"))
+        }
+        StepKind::Login { stage: Stage::Second, peer, .. } => {
+            ("login, second stage", format!("operating system at {peer}"))
+        }
+        StepKind::SessionEnd { how } => ("session end", how.clone()),
+        StepKind::Ready => ("ready", "the device said so (POST /v1/ready)".to_owned()),
+        StepKind::ServerRestart => ("server restart", String::new()),
+    };
+    (name.to_owned(), detail)
+}
+
+/// Where the time went until ready, or until the last thing that is known.
+fn phases(text: &mut String, record: &BootRecord) {
+    let script = record.steps.iter().find(|step| step.kind == StepKind::Script).map(|step| step.at_ms);
+    let login = record.first_login_at();
+    let gap_start = record.hand_over.map(|h| Millis::from_us(h.at_ms.us().saturating_sub(h.gap_ms.us())));
+    let second = record.hand_over.map(|hand_over| hand_over.at_ms);
+    let last_request = [&record.second_stage, &record.first_stage];
+    let last_request = last_request.into_iter().flatten().filter_map(|stage| stage.last_request_at_ms).max();
+    let end = record.ready_at_ms.or(last_request);
+    let marks = [
+        ("firmware, DHCP, boot file", script),
+        ("script to first login", login),
+        ("first stage", gap_start.or(if second.is_none() { end } else { None })),
+        ("hand-over gap", second),
+        (
+            if record.ready_at_ms.is_some() { "second stage to ready" } else { "second stage so far" },
+            second.and(end),
+        ),
+    ];
+    let total = marks.iter().filter_map(|(_, at)| *at).max().unwrap_or_default().us();
+    if total == 0 || login.is_none() {
+        return;
+    }
+    text.push_str("\nWhere the time went\n");
+    let mut rows = Vec::new();
+    let mut start = 0;
+    for (name, at) in marks {
+        let Some(at) = at else { continue };
+        let took = at.us().saturating_sub(start);
+        let percent = took.saturating_mul(100).saturating_add(total / 2).checked_div(total).unwrap_or(0);
+        let bar = positioned_bar(start, at.us().max(start), total);
+        rows.push(columns([
+            "",
+            name,
+            &bar,
+            &Millis::from_us(took).to_string(),
+            "ms",
+            &format!("{percent} %"),
+        ]));
+        start = start.max(at.us());
+    }
+    text.push_str(&align(&rows, &[3, 5]));
+}
+
+/// A bar from start to end on a line that stands for `total`.
+fn positioned_bar(start: u64, end: u64, total: u64) -> String {
+    let width = PHASE_BAR as u64;
+    let place =
+        |at: u64| usize::try_from(at.saturating_mul(width).checked_div(total).unwrap_or(0)).unwrap_or(0);
+    let (from, to) = (place(start).min(PHASE_BAR - 1), place(end).min(PHASE_BAR));
+    let length = to.saturating_sub(from).max(1);
+    let rest = PHASE_BAR.saturating_sub(from).saturating_sub(length);
+    format!("{}{}{}", "·".repeat(from), "█".repeat(length), "·".repeat(rest))
+}
+
+fn sizes(text: &mut String, record: &BootRecord) {
+    let none = IoTotals::default();
+    let reads = |stage: &Option<StageTotals>| stage.as_ref().map(|stage| stage.reads.clone());
+    let first = reads(&record.first_stage).unwrap_or_else(|| none.clone());
+    let second = reads(&record.second_stage).unwrap_or_else(|| none.clone());
+    let writes = record
+        .second_stage
+        .as_ref()
+        .or(record.first_stage.as_ref())
+        .map_or(none, |stage| stage.writes.clone());
+    let of = |totals: &IoTotals, size: u64| {
+        totals.sizes.iter().find(|s| s.up_to_bytes == size).map_or(0, |s| s.count)
+    };
+    let lists = [("first-stage reads", first), ("second-stage reads", second), ("writes", writes)];
+    let shown: Vec<&(&str, IoTotals)> = lists.iter().filter(|(_, totals)| totals.count > 0).collect();
+    let mut all: Vec<u64> =
+        shown.iter().flat_map(|(_, totals)| totals.sizes.iter().map(|s| s.up_to_bytes)).collect();
+    all.sort_unstable();
+    let (Some(low), Some(high)) = (all.first(), all.last()) else { return };
+    let mut rows = vec![vec![String::new(), "up to".to_owned()]];
+    if let Some(head) = rows.first_mut() {
+        for (name, _) in &shown {
+            head.extend([(*name).to_owned(), String::new()]);
+        }
+    }
+    let mut size = *low;
+    while size <= *high {
+        let mut row = vec![String::new(), bytes(size)];
+        for (_, totals) in &shown {
+            let most = totals.sizes.iter().map(|s| s.count).max().unwrap_or(0);
+            let count = of(totals, size);
+            row.extend([eighths(count, most), if count == 0 { String::new() } else { count.to_string() }]);
+        }
+        rows.push(row);
+        size = size.saturating_mul(2);
+    }
+    text.push_str("\nRequest sizes (requests)\n");
+    text.push_str(&align(&rows, &[1, 3, 5, 7]));
+}
+
+/// A bar of block elements whose full width stands for `most`; whatever is not zero shows.
+fn eighths(count: u64, most: u64) -> String {
+    let units = u64::try_from(SIZE_BAR.saturating_mul(8)).unwrap_or(0);
+    let filled = count.saturating_mul(units).checked_div(most).unwrap_or(0);
+    let filled = usize::try_from(filled).unwrap_or(0).max(usize::from(count > 0));
+    let rest = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"].get(filled % 8).copied().unwrap_or("");
+    let bar = "█".repeat(filled / 8) + rest;
+    format!("{bar:<SIZE_BAR$}")
+}
+
+fn transferred(record: &BootRecord) -> (u64, u64) {
+    let stages = [&record.first_stage, &record.second_stage];
+    stages.into_iter().flatten().fold((0, 0), |(read, written): (u64, u64), stage| {
+        (read.saturating_add(stage.reads.bytes), written.saturating_add(stage.writes.bytes))
+    })
+}
+
+fn ready(record: &BootRecord) -> String {
+    record.ready_at_ms.map_or_else(|| "unknown".to_owned(), |at| at.to_string())
+}
+
+fn seconds(at: Millis) -> String {
+    format!("{:.1} s", at.as_f64() / 1000.0)
+}
+
+fn three_digits(value: f64, unit: &str) -> String {
+    let decimals = if unit == "B" || value >= 100.0 { 0 } else { 1 };
+    format!("{value:.decimals$} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timeline::Moment;
+    use crate::timeline::counters::{Kind, StageCounters};
+    use crate::timeline::record::Login;
+    use std::time::Duration;
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_unix_us(1_795_236_426_000_000 + ms * 1000)
+    }
+
+    /// A boot with round figures.
+    fn sample() -> BootRecord {
+        let mut boot =
+            BootRecord::begin("0k3v", "lab-01", "debian", "iqn.2026-11.org.headwater:lab-01:b0k3v", at(0));
+        boot.mac = Some("52:54:00:77:00:10".into());
+        boot.step(at(0), StepKind::DhcpDiscover { client: "BIOS PXE".into() });
+        boot.step(at(1), StepKind::DhcpOffer { address: Some("10.77.0.100".into()) });
+        let file = StepKind::BootFile {
+            name: "undionly.kpxe".into(),
+            protocol: "tftp".into(),
+            size_bytes: 71_680,
+            took_ms: Millis::from_us(90_500),
+        };
+        boot.step(at(400), file);
+        boot.step(at(2000), StepKind::Script);
+        let (first, second) = (StageCounters::default(), StageCounters::default());
+        let login = |isid, first_stage_last| Login {
+            isid,
+            peer: "10.77.0.100:4711".parse().unwrap(),
+            first_stage_last,
+        };
+        boot.login(at(2100), login([0x40, 0, 0x27, 0x23, 0, 1], None));
+        for index in 0..100 {
+            first.record(
+                at(2100 + index * 80),
+                Kind::Read,
+                4096 << (index % 3),
+                Duration::from_micros(150),
+                true,
+            );
+        }
+        let last = first.last();
+        boot.login(at(12_000), login([0, 2, 0x3d, 0, 0, 1], last));
+        boot.session_end(at(12_000), "replaced by another session");
+        second.record(at(12_100), Kind::Read, 131_072, Duration::from_micros(900), true);
+        second.record(at(19_000), Kind::Write, 4096, Duration::from_micros(80), true);
+        boot.ready(at(20_000));
+        boot.first_stage = first.totals(at(0));
+        boot.second_stage = second.totals(at(0));
+        boot
+    }
+
+    #[test]
+    fn timeline_of_a_whole_boot_reads_as_intended() {
+        let expected = include_str!("table_sample.txt");
+        assert_eq!(boot(&sample()), expected, "\n{}", boot(&sample()));
+    }
+
+    #[test]
+    fn boot_without_a_beacon_says_unknown() {
+        let mut record = sample();
+        record.ready_at_ms = None;
+        record.steps.retain(|step| step.kind != StepKind::Ready);
+        let text = boot(&record);
+        assert!(text.contains("unknown        ready"), "{text}");
+        assert!(text.contains("second stage so far"), "{text}");
+    }
+
+    #[test]
+    fn boot_that_nobody_logged_in_to_shows_no_phases() {
+        let mut record = BootRecord::begin("1", "a", "d", "t", at(0));
+        record.step(at(0), StepKind::Script);
+        let text = boot(&record);
+        assert!(!text.contains("Where the time went"), "{text}");
+        assert!(text.contains("waiting for its first login"), "{text}");
+    }
+
+    #[test]
+    fn list_has_a_line_for_each_boot() {
+        let text = list(&[sample()]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2);
+        assert!(lines[1].starts_with("lab-01  0k3v  2026-11-21 "), "{text}");
+        assert!(lines[1].ends_with("20000  1.0 MiB  4.0 KiB"), "{text}");
+    }
+}
