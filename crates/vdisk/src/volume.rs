@@ -1,0 +1,396 @@
+//! The volume: an image with a write cache on it, as a block device.
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use block::{Access, BlockDevice, BlockError, ByteLength, ByteOffset, ByteRange, Geometry, Patience};
+
+use crate::change::Failure;
+use crate::cluster::{CLUSTER_BYTES, ClusterRun, State};
+use crate::config::WriteCacheConfig;
+use crate::directory::{self, ReadHeaderError, TakeError, failed};
+use crate::error::{FileError, OpenError, ResumeError};
+use crate::file::{AtOnce, CacheFile};
+use crate::fill::{CacheObserver, CacheUsage, Fill, FullCause};
+use crate::gate::Gate;
+use crate::header::Header;
+use crate::identity::{BootId, HostBoot, ImageFingerprint, ImageIdentity};
+use crate::layout::Layout;
+use crate::presence::PresenceMap;
+use crate::stored_map;
+use crate::stripes::Stripes;
+
+/// A cluster, as geometry tells it.
+const CLUSTER_U32: u32 = CLUSTER_BYTES as u32;
+
+/// A read-only image with the write cache of one boot of one device on it. What it promises stands in the crate's
+/// documentation.
+#[derive(Debug)]
+pub struct Volume {
+    pub(crate) image: Arc<dyn BlockDevice>,
+    pub(crate) geometry: Geometry,
+    pub(crate) file: CacheFile,
+    pub(crate) layout: Layout,
+    pub(crate) map: PresenceMap,
+    pub(crate) stripes: Stripes,
+    pub(crate) fill: Fill,
+    gate: Gate,
+    observer: Arc<dyn CacheObserver>,
+    path: PathBuf,
+    directory: PathBuf,
+    /// As it stands in the file while the volume is open.
+    header: Header,
+}
+
+impl Volume {
+    /// Begins a boot of the device: discards whatever write cache it had and starts with an empty one.
+    ///
+    /// An earlier volume of the device must have been [closed](Self::close) or [abandoned](Self::abandon) first.
+    /// May wait for storage.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn begin_boot(
+        image: Arc<dyn BlockDevice>,
+        fingerprint: ImageFingerprint,
+        config: &WriteCacheConfig,
+        boot: BootId,
+        observer: Arc<dyn CacheObserver>,
+    ) -> Result<Self, OpenError> {
+        config.check()?;
+        let identity = ImageIdentity::new(&image.geometry(), fingerprint);
+        let too_large = || OpenError::TooLarge { size_bytes: identity.size_bytes };
+        let layout = Layout::new(identity.size_bytes).ok_or_else(too_large)?;
+        let map = PresenceMap::new(layout.clusters()).ok_or_else(too_large)?;
+        let host_boot =
+            HostBoot::current().map_err(failed("reading the boot of the host for", &config.path()))?;
+        let owner_pid = std::process::id();
+        let header = Header {
+            device: config.device.clone(),
+            boot,
+            image: identity,
+            host_boot,
+            owner_pid,
+            clean: None,
+        };
+        let old = directory::take(config)?;
+        if let Some(old) = &old {
+            invalidate(old).map_err(failed("discarding", &config.path()))?;
+        }
+        let file = directory::replace(config, layout, &header, old.as_ref())?;
+        Ok(Self::assemble(image, file, layout, map, 0, header, config, observer))
+    }
+
+    /// Goes on with the boot of the device that an earlier volume served, in this process or in one that has ended.
+    /// May wait for storage.
+    ///
+    /// # Errors
+    /// [`ResumeError`].
+    pub fn resume(
+        image: Arc<dyn BlockDevice>,
+        fingerprint: ImageFingerprint,
+        config: &WriteCacheConfig,
+        boot: BootId,
+        observer: Arc<dyn CacheObserver>,
+    ) -> Result<Self, ResumeError> {
+        config.check()?;
+        let path = config.path();
+        let host = HostBoot::current().map_err(failed("reading the boot of the host for", &path))?;
+        let Some(file) = directory::take(config)? else { return Err(ResumeError::NoCache { path }) };
+        let found = ImageIdentity::new(&image.geometry(), fingerprint);
+        let (header, layout) = trusted_header(&file, config, &boot, found, host)?;
+        let damaged = |what: String| ResumeError::Damaged { path: path.clone(), what };
+        let (map, summary) = match stored_map::load(&file, layout) {
+            Ok(loaded) => loaded,
+            Err(stored_map::LoadError::Io(source)) => return Err(failed("reading", &path)(source).into()),
+            Err(error) => return Err(damaged(error.to_string())),
+        };
+        if let Some(clean) = header.clean.filter(|clean| *clean != summary) {
+            return Err(damaged(format!("its map is {summary:?}, and was {clean:?} when it was closed")));
+        }
+        let was_clean = header.clean.is_some();
+        let header = Header { boot, host_boot: host, owner_pid: std::process::id(), clean: None, ..header };
+        let marked = file.write(layout.header_start(), &header.encode()).and_then(|()| {
+            // A host that crashes from here on must not find the old mark of a clean close beside new data.
+            if was_clean { file.sync() } else { Ok(()) }
+        });
+        marked.map_err(failed("writing", &path))?;
+        let volume =
+            Self::assemble(image, file, layout, map, summary.data_clusters, header, config, observer);
+        volume.report(None);
+        Ok(volume)
+    }
+
+    /// How full the write cache is.
+    #[must_use]
+    pub fn usage(&self) -> CacheUsage {
+        self.fill.usage()
+    }
+
+    /// The boot that the volume serves.
+    #[must_use]
+    pub fn boot(&self) -> &BootId {
+        &self.header.boot
+    }
+
+    /// Closes the volume so that it can be resumed, even after a clean restart of the host: waits for changes under
+    /// way and until everything lies on stable storage. Requests that come later are answered with
+    /// [`BlockError::Closed`]. Closing again does nothing.
+    ///
+    /// # Errors
+    /// [`FileError`]; the volume is closed all the same, and can be resumed until the host restarts.
+    pub fn close(&self) -> Result<(), FileError> {
+        let closed = self.gate.close(|| {
+            let made_lasting = self.make_lasting();
+            made_lasting.and(self.file.unlock())
+        });
+        closed.unwrap_or(Ok(())).map_err(failed("closing", &self.path))
+    }
+
+    /// Closes the volume without the wait for stable storage: for one whose device has gone or boots anew. It can
+    /// still be resumed until the host restarts.
+    pub fn abandon(&self) {
+        // Where unlocking fails the lock goes with the file, when the volume is dropped.
+        let _ = self.gate.close(|| self.file.unlock());
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "private, and each is a field")]
+    fn assemble(
+        image: Arc<dyn BlockDevice>,
+        file: CacheFile,
+        layout: Layout,
+        map: PresenceMap,
+        used_clusters: u64,
+        header: Header,
+        config: &WriteCacheConfig,
+        observer: Arc<dyn CacheObserver>,
+    ) -> Self {
+        let geometry = Geometry {
+            physical_block: CLUSTER_U32,
+            discard_granularity: Some(CLUSTER_U32),
+            access: Access::ReadWrite,
+            ..image.geometry()
+        };
+        Self {
+            image,
+            geometry,
+            file,
+            layout,
+            map,
+            stripes: Stripes::new(),
+            fill: Fill::new(config.limit, config.warn_percent, used_clusters),
+            gate: Gate::default(),
+            observer,
+            path: config.path(),
+            directory: config.directory.clone(),
+            header,
+        }
+    }
+
+    /// Data first, then the mark that it is all there.
+    fn make_lasting(&self) -> io::Result<()> {
+        self.file.sync()?;
+        let clean = Some(stored_map::summarize(&self.map));
+        let header = Header { clean, ..self.header.clone() };
+        self.file.write(self.layout.header_start(), &header.encode())?;
+        self.file.sync()?;
+        directory::sync_directory(&self.directory)
+    }
+
+    fn report(&self, refused: Option<FullCause>) {
+        self.fill.report(refused, &self.header.device, &*self.observer);
+    }
+
+    /// Tells the observer what came of a change, and the caller in the contract's terms.
+    fn conclude(&self, range: ByteRange, result: Result<(), Failure>) -> Result<(), BlockError> {
+        let refused = match &result {
+            Err(Failure::Refused(cause)) => Some(*cause),
+            _ => None,
+        };
+        self.report(refused);
+        result.map_err(|failure| match failure {
+            Failure::Refused(cause) => BlockError::NoSpace { what: self.describe_full(cause) },
+            Failure::Cache(source) => BlockError::Storage { range, source },
+            Failure::Image(error) => error,
+        })
+    }
+
+    fn describe_full(&self, cause: FullCause) -> String {
+        let (device, usage) = (&self.header.device, self.usage());
+        match cause {
+            FullCause::Limit => {
+                format!("the write cache of device \"{device}\" has reached its limit of {}", usage.limit)
+            }
+            FullCause::FileSystem => format!(
+                "the file system of {}, the write cache of device \"{device}\", is full; {} of its limit of {} \
+                 are used",
+                self.path.display(),
+                usage.used,
+                usage.limit
+            ),
+        }
+    }
+
+    fn read_run(
+        &self,
+        state: State,
+        at: ByteOffset,
+        buffer: &mut [u8],
+        patience: Patience,
+    ) -> Result<(), BlockError> {
+        match (state, patience) {
+            (State::Absent, _) => return self.image.read(at, buffer, patience),
+            (State::Hole, _) => {
+                buffer.fill(0);
+                return Ok(());
+            }
+            (State::Data, Patience::Blocking) => self.file.read(at.get(), buffer),
+            (State::Data, Patience::Now) => match self.file.read_at_once(at.get(), buffer) {
+                Ok(AtOnce::Done) => return Ok(()),
+                Ok(AtOnce::WouldWait) => return Err(BlockError::WouldBlock),
+                Err(error) => Err(error),
+            },
+        }
+        .map_err(|source| storage_error(at, buffer.len(), source))
+    }
+}
+
+impl BlockDevice for Volume {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn read(&self, at: ByteOffset, buffer: &mut [u8], patience: Patience) -> Result<(), BlockError> {
+        let range = self.geometry.check(at, ByteLength::of(buffer))?;
+        self.gate.pass()?;
+        let mut rest = buffer;
+        let mut place = at;
+        for (state, run) in self.map.runs(ClusterRun::touched_by(range)) {
+            let end = run.end_offset().min(range.end().get());
+            let length = usize::try_from(end.saturating_sub(place.get())).unwrap_or(usize::MAX);
+            let Some((piece, behind)) = rest.split_at_mut_checked(length) else { break };
+            self.read_run(state, place, piece, patience)?;
+            rest = behind;
+            place = ByteOffset::new(end);
+        }
+        Ok(())
+    }
+
+    /// With [`Patience::Now`] only a write that lies in one segment, into clusters that hold data already, and only
+    /// where the file system can write so.
+    fn write(&self, at: ByteOffset, data: &[u8], patience: Patience) -> Result<(), BlockError> {
+        let range = self.geometry.check_writable(at, ByteLength::of(data))?;
+        let _open = self.gate.enter(patience)?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        match patience {
+            Patience::Now => match self.overwrite_at_once(range, data) {
+                Ok(AtOnce::Done) => Ok(()),
+                Ok(AtOnce::WouldWait) => Err(BlockError::WouldBlock),
+                Err(failure) => self.conclude(range, Err(failure)),
+            },
+            Patience::Blocking => self.conclude(range, self.write_all(range, data)),
+        }
+    }
+
+    /// Nothing is left to do: an acknowledged write has its data and its map in the page cache, which is what
+    /// survives the death of the process.
+    fn flush(&self, _patience: Patience) -> Result<(), BlockError> {
+        self.gate.pass()
+    }
+
+    fn discard(&self, range: ByteRange, patience: Patience) -> Result<(), BlockError> {
+        let range = self.geometry.check_writable(range.start(), range.length())?;
+        let _open = self.gate.enter(patience)?;
+        match patience {
+            _ if ClusterRun::inside(range, self.geometry.size).is_empty() => Ok(()),
+            Patience::Now => Err(BlockError::WouldBlock),
+            Patience::Blocking => self.conclude(range, self.discard_all(range)),
+        }
+    }
+
+    fn write_zeroes(&self, range: ByteRange, patience: Patience) -> Result<(), BlockError> {
+        let range = self.geometry.check_writable(range.start(), range.length())?;
+        let _open = self.gate.enter(patience)?;
+        match patience {
+            _ if range.is_empty() => Ok(()),
+            Patience::Now => Err(BlockError::WouldBlock),
+            Patience::Blocking => self.conclude(range, self.zero_all(range)),
+        }
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            let cause = error.source.to_string();
+            tracing::warn!(device = %self.header.device, %error, cause, "a write cache was not closed cleanly");
+        }
+    }
+}
+
+/// A crash of the host from here on may bring the old file back under its name. One that was in use is void then by
+/// itself; one that was closed cleanly must lose that mark for good first.
+fn invalidate(old: &CacheFile) -> io::Result<()> {
+    match directory::read_header(old) {
+        Ok((header, layout)) if header.clean.is_some() => {
+            old.write(layout.header_start(), &Header { clean: None, ..header }.encode())?;
+            old.sync()
+        }
+        Ok(_) | Err(ReadHeaderError::Damaged(_)) => Ok(()),
+        Err(ReadHeaderError::Io(error)) => Err(error),
+    }
+}
+
+/// The header of a file that the boot may go on with.
+fn trusted_header(
+    file: &CacheFile,
+    config: &WriteCacheConfig,
+    boot: &BootId,
+    found: ImageIdentity,
+    host: HostBoot,
+) -> Result<(Header, Layout), ResumeError> {
+    let path = config.path();
+    let (header, layout) = match directory::read_header(file) {
+        Ok(read) => read,
+        Err(ReadHeaderError::Damaged(what)) => return Err(ResumeError::Damaged { path, what }),
+        Err(ReadHeaderError::Io(source)) => return Err(failed("reading", &path)(source).into()),
+    };
+    if header.device != config.device {
+        return Err(ResumeError::Damaged { path, what: directory::other_device(&header) });
+    }
+    if header.boot != *boot {
+        return Err(ResumeError::OtherBoot(header.boot));
+    }
+    if header.image != found {
+        return Err(ResumeError::ImageChanged { stored: header.image, found });
+    }
+    if header.host_boot != host && header.clean.is_none() {
+        return Err(ResumeError::Lost { path, boot: header.boot });
+    }
+    Ok((header, layout))
+}
+
+impl From<TakeError> for OpenError {
+    fn from(error: TakeError) -> Self {
+        match error {
+            TakeError::InUse(error) => Self::InUse(error),
+            TakeError::Io(error) => Self::Io(error),
+        }
+    }
+}
+
+impl From<TakeError> for ResumeError {
+    fn from(error: TakeError) -> Self {
+        match error {
+            TakeError::InUse(error) => Self::InUse(error),
+            TakeError::Io(error) => Self::Io(error),
+        }
+    }
+}
+
+fn storage_error(at: ByteOffset, length: usize, source: io::Error) -> BlockError {
+    let range = ByteRange::new(at, ByteLength::new(length as u64));
+    range.map_or(BlockError::Closed, |range| BlockError::Storage { range, source })
+}
