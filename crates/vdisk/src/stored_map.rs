@@ -67,21 +67,34 @@ pub(crate) fn load(file: &CacheFile, layout: Layout) -> Result<(PresenceMap, Cle
 /// What a clean close says about the map in memory.
 pub(crate) fn summarize(map: &PresenceMap) -> Clean {
     let mut sum = Sum::default();
-    let mut first = 0;
-    while first < map.clusters() {
+    let mut rest = ClusterRun { start: 0, end: map.clusters() };
+    while !rest.is_empty() {
+        let (state, run) = map.first_run(rest);
+        // Whole pages of absent clusters count nothing: go on with the page in which something else begins.
+        let first = match state {
+            State::Absent if run.end == map.clusters() => break,
+            State::Absent => run.end.saturating_sub(run.end % CLUSTER_BYTES),
+            State::Data | State::Hole => rest.start.saturating_sub(rest.start % CLUSTER_BYTES),
+        };
         let end = first.saturating_add(CLUSTER_BYTES).min(map.clusters());
-        let mut page = [ABSENT; PAGE_BYTES];
-        for (state, run) in map.runs(ClusterRun { start: first, end }) {
-            let within = |cluster: u64| usize::try_from(cluster.saturating_sub(first)).unwrap_or(usize::MAX);
-            if let Some(bytes) = page.get_mut(within(run.start)..within(run.end)) {
-                bytes.fill(encode(state));
-            }
-        }
-        sum.add(first / CLUSTER_BYTES, &page);
-        first = end;
+        sum.add(first / CLUSTER_BYTES, &page(map, ClusterRun { start: first, end }));
+        rest.start = end;
     }
     let data_clusters = map.count(ClusterRun { start: 0, end: map.clusters() }, State::Data);
     Clean { data_clusters, map_crc32c: sum.crc32c }
+}
+
+/// The bytes of the clusters of `covered`, at most a page of them.
+fn page(map: &PresenceMap, covered: ClusterRun) -> [u8; PAGE_BYTES] {
+    let mut page = [ABSENT; PAGE_BYTES];
+    for (state, run) in map.runs(covered) {
+        let within =
+            |cluster: u64| usize::try_from(cluster.saturating_sub(covered.start)).unwrap_or(usize::MAX);
+        if let Some(bytes) = page.get_mut(within(run.start)..within(run.end)) {
+            bytes.fill(encode(state));
+        }
+    }
+    page
 }
 
 /// The checksum of a map: that of its pages which are not all zeros, each after its number. So holes of the file and

@@ -42,13 +42,18 @@ fn child_on_a_tiny_tmpfs() {
     let Ok(directory) = std::env::var(DIRECTORY) else { return };
     let fixture = Fixture::new(directory.as_ref(), Zeros::of_size(64 << 20));
     let volume = fixture.begin("boot-1").unwrap();
+    let blocks =
+        || std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(fixture.config.path()).unwrap());
     let mut accepted = 0;
+    let mut blocks_before;
     let refused = loop {
+        blocks_before = blocks();
         match write(&volume, accepted * 8 * CLUSTER, &[accepted as u8 + 1; 8 * 4096]) {
             Ok(()) => accepted += 1,
             Err(error) => break error,
         }
     };
+    assert_eq!(blocks(), blocks_before, "the refused write keeps space");
     assert!((20..32).contains(&accepted), "{accepted} writes of 32 KiB into 1 MiB");
     match &refused {
         BlockError::NoSpace { what } => {
