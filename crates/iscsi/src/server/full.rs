@@ -1,0 +1,299 @@
+//! A session in full feature phase, joined to its disks: commands are carried out here, on the spot or on a worker.
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use block::Patience;
+use scsi::{AdditionalSense, CheckCondition, Failure, SenseKey, TaskKind, Transfer, UnitAttention};
+
+use super::event_loop::Context;
+use super::link::{Work, post};
+use super::mailbox::{Completion, ConnectionId, Letter, Message, Opened, Worked};
+use super::questions;
+use super::registry::SessionLife;
+use crate::bytes::ByteQueue;
+use crate::directory::{IscsiName, LoginAttempt, RequestKind, SessionEnd};
+use crate::limits::{MAX_LENT_TASKS, OUTPUT_MARK_BYTES, WORKER_READ_BYTES};
+use crate::login::Established;
+use crate::pdu::frame::Frame;
+use crate::pdu::request::{Function, TaskManagement};
+use crate::session::{
+    Admission, Event, Flow, ManageResponse, NewCommand, Outcome, ReadProgress, Scope, SendTargets, Session,
+    SessionStart, Violation,
+};
+
+/// A session and what it may touch.
+pub(super) struct Full {
+    pub(super) session: Session<Work>,
+    pub(super) span: tracing::Span,
+    /// `None` in a discovery session.
+    pub(super) life: Option<SessionLife>,
+    units: Arc<scsi::Units>,
+    attempt: LoginAttempt,
+}
+
+/// What the connection has to do after a PDU.
+#[derive(Debug)]
+pub(super) enum Step {
+    Continue,
+    /// The directory was asked.
+    Asked,
+    /// Answer with these targets.
+    Local(Vec<IscsiName>),
+    /// The initiator leaves.
+    Logout,
+}
+
+impl Full {
+    pub(super) fn new(established: Established, opened: Option<Opened>, peer: SocketAddr) -> Self {
+        let Established { attempt, parameters, cid, cmd_sn, stat_sn } = established;
+        let (units, life) = match opened {
+            Some(Opened { units, life, .. }) => (units, life),
+            None => (Arc::new(scsi::Units::new([])), None),
+        };
+        let target = attempt.target.as_ref().map_or("discovery", IscsiName::as_str);
+        let span = tracing::info_span!("iscsi_session", %peer, initiator = %attempt.initiator, target);
+        let discovery = attempt.target.is_none();
+        let session = Session::new(SessionStart { parameters, discovery, cid, cmd_sn, stat_sn });
+        Self { session, span, life, units, attempt }
+    }
+
+    /// Takes one PDU.
+    pub(super) fn receive(
+        &mut self,
+        pdu: &Frame<'_>,
+        out: &mut ByteQueue,
+        context: &Context,
+        id: ConnectionId,
+    ) -> Result<Step, Violation> {
+        match self.session.receive(&pdu.bhs, pdu.data, out)? {
+            Event::Nothing => {}
+            Event::Command(command) => self.command(&command, out, context, id),
+            Event::WriteReady { itt, mut work, data } => {
+                work.arrived = context.now;
+                self.run(itt, work, data, out, context, id);
+            }
+            Event::Manage(request) => self.manage(&request, out, context),
+            Event::SendTargets(SendTargets::Own) => {
+                return Ok(Step::Local(self.attempt.target.iter().cloned().collect()));
+            }
+            Event::SendTargets(asked) => {
+                questions::ask_targets(context, id, self.attempt.clone(), asked);
+                return Ok(Step::Asked);
+            }
+            Event::Logout => return Ok(Step::Logout),
+        }
+        Ok(Step::Continue)
+    }
+
+    /// Sends Data-In while the output has room; `true` where something happened.
+    pub(super) fn pump(&mut self, out: &mut ByteQueue, context: &Context, id: ConnectionId) -> bool {
+        let mut progress = false;
+        while out.len() < OUTPUT_MARK_BYTES {
+            let Some(itt) = self.session.next_read() else { break };
+            let sent = self
+                .session
+                .send_read(itt, out, |work, offset, buffer| work.task.read_in(offset, buffer, Patience::Now));
+            match sent {
+                Ok(ReadProgress::More | ReadProgress::Aborted(_)) => {}
+                Ok(ReadProgress::Done(work)) => self.observe(&work, true),
+                Err(Failure::WouldBlock) => {
+                    if self.session.lent() >= MAX_LENT_TASKS {
+                        break;
+                    }
+                    self.read_on_worker(itt, context, id);
+                }
+                Err(failure) => {
+                    if let Some((work, _)) = self.session.lend_read(itt) {
+                        self.conclude(itt, &work, &Err(failure), out);
+                    }
+                }
+            }
+            progress = true;
+        }
+        progress
+    }
+
+    /// A worker brings a task back.
+    pub(super) fn done(&mut self, completion: Completion, out: &mut ByteQueue) {
+        let Completion { itt, work, result } = completion;
+        match result {
+            Worked::Ran(result) => self.conclude(itt, &work, &result, out),
+            Worked::Read(Ok(bytes)) => match self.session.return_read(itt, work, &bytes, out) {
+                ReadProgress::Done(work) => self.observe(&work, true),
+                ReadProgress::More | ReadProgress::Aborted(_) => {}
+            },
+            // A device that would block although it may wait breaks its contract; asked again, it may keep it.
+            Worked::Read(Err(Failure::WouldBlock)) => {
+                self.conclude(itt, &work, &Err(Failure::Check(internal_failure())), out);
+            }
+            Worked::Read(Err(failure)) => self.conclude(itt, &work, &Err(failure), out),
+        }
+    }
+
+    fn command(
+        &mut self,
+        command: &NewCommand<'_>,
+        out: &mut ByteQueue,
+        context: &Context,
+        id: ConnectionId,
+    ) {
+        let NewCommand { itt, lun, cdb, expected_bytes, data } = command;
+        let task = match self.units.task(*lun, cdb) {
+            Ok(task) => task,
+            Err(check) => return self.refuse(*itt, cdb[0], 0, &check, out),
+        };
+        let flow = match task.transfer() {
+            Transfer::None => Flow::None,
+            Transfer::In { bytes } => Flow::In(bytes),
+            Transfer::Out { bytes } => Flow::Out(bytes),
+        };
+        let moves = match flow {
+            Flow::None => 0,
+            Flow::In(bytes) | Flow::Out(bytes) => bytes,
+        };
+        if let Err(check) = task.check_announced(u64::from(*expected_bytes)) {
+            return self.refuse(*itt, cdb[0], moves, &check, out);
+        }
+        let work = Work { task, arrived: context.now };
+        match self.session.admit(*itt, flow, work, data, out) {
+            Admission::Moves => {}
+            // Nothing of its Data-In is wanted.
+            Admission::Run(work, _) if matches!(flow, Flow::In(_)) => {
+                self.conclude(*itt, &work, &Ok(()), out);
+            }
+            Admission::Run(work, data) => match work.task.run(data, Patience::Now) {
+                Err(Failure::WouldBlock) => run_on_worker(*itt, work, data.to_vec(), context, id),
+                result => self.conclude(*itt, &work, &result, out),
+            },
+            Admission::Contradiction => {
+                let check = CheckCondition::new(
+                    SenseKey::IllegalRequest,
+                    AdditionalSense::INVALID_FIELD_IN_INFORMATION_UNIT,
+                );
+                self.refuse(*itt, cdb[0], moves, &check, out);
+            }
+        }
+    }
+
+    /// Answers a command that is not carried out.
+    fn refuse(&mut self, itt: u32, opcode: u8, moves: u64, check: &CheckCondition, out: &mut ByteQueue) {
+        tracing::debug!(parent: &self.span, opcode, %check, "command refused");
+        self.session.refuse(itt, moves, check_outcome(check), out);
+    }
+
+    /// Carries out a task whose data is complete.
+    fn run(
+        &mut self,
+        itt: u32,
+        work: Work,
+        data: Vec<u8>,
+        out: &mut ByteQueue,
+        context: &Context,
+        id: ConnectionId,
+    ) {
+        match work.task.run(&data, Patience::Now) {
+            Err(Failure::WouldBlock) => run_on_worker(itt, work, data, context, id),
+            result => self.conclude(itt, &work, &result, out),
+        }
+    }
+
+    /// Answers a task that was carried out, and tells the observer.
+    fn conclude(&mut self, itt: u32, work: &Work, result: &Result<(), Failure>, out: &mut ByteQueue) {
+        let outcome = match result {
+            Ok(()) => Outcome::Good,
+            Err(Failure::Check(check)) => {
+                tracing::debug!(parent: &self.span, %check, "command failed");
+                check_outcome(check)
+            }
+            Err(Failure::Device { check, cause }) => {
+                // The device itself, or who owns it, logs what an administrator must act on.
+                tracing::debug!(parent: &self.span, %check, %cause, "command failed in the device");
+                check_outcome(check)
+            }
+            Err(Failure::WouldBlock) => check_outcome(&internal_failure()),
+        };
+        self.session.finish(itt, outcome, out);
+        self.observe(work, result.is_ok());
+    }
+
+    fn observe(&self, work: &Work, ok: bool) {
+        let (Some(life), Some((kind, range))) = (&self.life, work.task.kind()) else {
+            return;
+        };
+        let kind = match kind {
+            TaskKind::Read => RequestKind::Read,
+            TaskKind::Write => RequestKind::Write,
+            TaskKind::Flush => RequestKind::Flush,
+            TaskKind::Discard => RequestKind::Discard,
+        };
+        life.observer().request_done(kind, range, work.arrived.elapsed(), ok);
+    }
+
+    fn read_on_worker(&mut self, itt: u32, context: &Context, id: ConnectionId) {
+        let Some((work, piece)) = self.session.lend_read(itt) else {
+            return;
+        };
+        let post = post(context);
+        let bytes = usize::try_from(piece.bytes.min(WORKER_READ_BYTES)).unwrap_or(0);
+        context.shared.io.submit(Box::new(move || {
+            let mut buffer = vec![0; bytes];
+            let result = work.task.read_in(piece.offset, &mut buffer, Patience::Blocking);
+            let result = Worked::Read(result.map(|()| buffer));
+            post(Message::To(id, Letter::Done(Completion { itt, work, result })));
+        }));
+    }
+
+    /// RFC 7143 §11.5.
+    fn manage(&mut self, request: &TaskManagement, out: &mut ByteQueue, context: &Context) {
+        let TaskManagement { itt, lun, function, referenced_itt, .. } = *request;
+        tracing::info!(parent: &self.span, ?function, "task management");
+        let Some(target) = &self.attempt.target else { return };
+        let registry = &context.shared.registry;
+        let has_unit = self.units.unit(lun).is_some();
+        let scope = match function {
+            Function::AbortTask => Scope::Task(referenced_itt),
+            Function::AbortTaskSet | Function::ClearTaskSet | Function::LunReset if !has_unit => {
+                self.session.manage_answer(itt, ManageResponse::NoSuchLun, out);
+                return;
+            }
+            Function::AbortTaskSet | Function::ClearTaskSet => Scope::Lun(lun),
+            Function::LunReset => {
+                registry.for_units(target, |units| {
+                    units.raise(lun, UnitAttention::Reset);
+                });
+                Scope::Lun(lun)
+            }
+            Function::TargetWarmReset => {
+                registry.for_units(target, |units| units.raise_all(UnitAttention::Reset));
+                Scope::Session
+            }
+            Function::TargetColdReset => {
+                // RFC 7143 §11.5.1: all connections of the target end as well.
+                self.session.manage_answer(itt, ManageResponse::Complete, out);
+                registry.ask_to_end(target, SessionEnd::ConnectionLost);
+                return;
+            }
+            Function::Other(_) => {
+                self.session.manage_answer(itt, ManageResponse::NotSupported, out);
+                return;
+            }
+        };
+        self.session.abort(itt, scope, out);
+    }
+}
+
+fn run_on_worker(itt: u32, work: Work, data: Vec<u8>, context: &Context, id: ConnectionId) {
+    let post = post(context);
+    context.shared.io.submit(Box::new(move || {
+        let result = Worked::Ran(work.task.run(&data, Patience::Blocking));
+        post(Message::To(id, Letter::Done(Completion { itt, work, result })));
+    }));
+}
+
+fn check_outcome(check: &CheckCondition) -> Outcome {
+    Outcome::Check(check.to_bytes().to_vec())
+}
+
+fn internal_failure() -> CheckCondition {
+    CheckCondition::new(SenseKey::HardwareError, AdditionalSense::INTERNAL_FAILURE)
+}

@@ -1,0 +1,446 @@
+//! One connection on its event loop: the socket, the two byte queues and the protocol state between them.
+//!
+//! A turn goes round: read what the socket holds, take all PDUs in it, send Data-In while the output has room, write.
+//! It ends when nothing moves any more, or after [`TURN_ROUNDS`], so that other connections get theirs. While the
+//! output stands above its mark nothing is read: a peer that does not listen is not listened to.
+use std::io::{self, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use mio::net::TcpStream;
+
+use super::buffers::Buffers;
+use super::event_loop::Context;
+use super::full::{Full, Step};
+use super::mailbox::{Arrival, Completion, ConnectionId, Letter, Message, Opened};
+use super::questions;
+use super::slots::Slot;
+use crate::bytes::ByteQueue;
+use crate::directory::{Authentication, IscsiName, Refusal, SessionEnd};
+use crate::limits::{
+    CLOSE_LINGER, LOGIN_DATA_SEGMENT_BYTES, OUTPUT_MARK_BYTES, QUESTION_DEADLINE, SMALL_REST_BYTES,
+};
+use crate::login::{Login, LoginEvent, NotOpened};
+use crate::pdu::frame::{Digests, Frame, FrameError, FrameRules, frame};
+use crate::pdu::request::RejectReason;
+
+/// Rounds of one turn.
+const TURN_ROUNDS: u32 = 16;
+
+/// A command on its way: the task, and when its last byte came.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) task: scsi::Task,
+    pub(super) arrived: Instant,
+}
+
+/// One connection.
+pub(super) struct Link {
+    id: ConnectionId,
+    /// `None` when it is closed and tasks of the session still run.
+    stream: Option<TcpStream>,
+    peer: SocketAddr,
+    local: SocketAddr,
+    phase: Phase,
+    input: ByteQueue,
+    output: ByteQueue,
+    readable: bool,
+    writable: bool,
+    /// The directory has been asked; no PDU is taken until it answers.
+    asked_at: Option<Instant>,
+    closing: Option<Closing>,
+    /// The start of the login, later the last sign of life.
+    heard_at: Instant,
+    slot: Option<Slot>,
+}
+
+enum Phase {
+    Login(Box<Login>),
+    Full(Box<Full>),
+}
+
+/// The connection ends when the output is sent, or at the deadline.
+#[derive(Clone, Copy)]
+struct Closing {
+    how: SessionEnd,
+    deadline: Instant,
+}
+
+/// How a turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Nothing more can be done until something happens.
+    Idle,
+    /// There is more to do.
+    Again,
+}
+
+impl Link {
+    pub(super) fn new(id: ConnectionId, arrival: Arrival, now: Instant) -> Self {
+        Self {
+            id,
+            stream: Some(arrival.stream),
+            peer: arrival.peer,
+            local: arrival.local,
+            phase: Phase::Login(Box::new(Login::new(arrival.peer))),
+            input: ByteQueue::default(),
+            output: ByteQueue::default(),
+            readable: true,
+            writable: true,
+            asked_at: None,
+            closing: None,
+            heard_at: now,
+            slot: Some(arrival.slot),
+        }
+    }
+
+    /// The socket can be read or written again.
+    pub(super) fn is_ready(&mut self, readable: bool, writable: bool) {
+        self.readable |= readable;
+        self.writable |= writable;
+    }
+
+    /// Closed, and no task of the session runs.
+    pub(super) fn is_over(&self) -> bool {
+        self.stream.is_none() && self.lent() == 0
+    }
+
+    /// Does what can be done without waiting.
+    pub(super) fn turn(&mut self, context: &mut Context) -> Turn {
+        let mut rounds = TURN_ROUNDS;
+        let mut progress = true;
+        while progress && rounds > 0 && self.stream.is_some() {
+            rounds = rounds.saturating_sub(1);
+            progress = self.fill(context);
+            progress |= self.take_pdus(context);
+            progress |= self.pump(context);
+            progress |= self.flush();
+            if self.closing.is_some() && self.output.is_empty() {
+                self.close();
+            }
+        }
+        self.give_back_buffers(&mut context.buffers);
+        if progress && self.stream.is_some() { Turn::Again } else { Turn::Idle }
+    }
+
+    /// Ends the session when what is queued has been sent.
+    pub(super) fn end(&mut self, how: SessionEnd, now: Instant) {
+        if self.closing.is_none() {
+            let deadline = now.checked_add(CLOSE_LINGER).unwrap_or(now);
+            self.closing = Some(Closing { how, deadline });
+        }
+    }
+
+    /// Ends the session now: its place is wanted, or the time is up.
+    pub(super) fn cut(&mut self, how: SessionEnd, now: Instant) {
+        self.end(how, now);
+        self.close();
+    }
+
+    /// Has the initiator log out, within `seconds`.
+    pub(super) fn want_logout(&mut self, seconds: u16, now: Instant) {
+        match &mut self.phase {
+            Phase::Full(full) => full.session.want_logout(seconds, &mut self.output),
+            Phase::Login(_) => self.end(SessionEnd::Shutdown, now),
+        }
+    }
+
+    /// Looks at the clock.
+    pub(super) fn tick(&mut self, context: &mut Context) {
+        let (now, config) = (context.now, &context.shared.config);
+        let quiet = now.saturating_duration_since(self.heard_at);
+        if let Some(asked_at) = self.asked_at {
+            if now.saturating_duration_since(asked_at) > QUESTION_DEADLINE {
+                self.fail(context, "the directory did not answer in time");
+            }
+        } else if let Some(closing) = self.closing {
+            if now >= closing.deadline {
+                self.close();
+            }
+        } else if let Phase::Full(full) = &mut self.phase {
+            if full.session.awaits_pong() {
+                if quiet > config.ping_after.saturating_mul(2) {
+                    self.fail(context, "no answer to a ping");
+                }
+            } else if quiet > config.ping_after {
+                full.session.ping(&mut self.output);
+            }
+        } else if quiet > config.login_deadline {
+            self.fail(context, "the login was not finished in time");
+        }
+    }
+
+    /// The session's last act, when [`is_over`](Self::is_over).
+    pub(super) fn bury(mut self) {
+        let how = self.closing.map_or(SessionEnd::ConnectionLost, |closing| closing.how);
+        if let Phase::Full(full) = self.phase {
+            tracing::info!(parent: &full.span, ?how, "session ended");
+            if let Some(life) = full.life {
+                life.end(how);
+            }
+        }
+        self.slot.take();
+    }
+
+    /// Takes a message.
+    pub(super) fn deliver(&mut self, letter: Letter, context: &mut Context) {
+        match letter {
+            Letter::Done(completion) => self.done(completion),
+            Letter::Authentication(answer) => self.authentication(answer, context),
+            Letter::Opened(answer) => self.opened(answer, context),
+            Letter::Targets(targets) => self.targets(&targets),
+            Letter::End(how) => self.cut(how, context.now),
+        }
+    }
+
+    /// A worker brings a task back.
+    fn done(&mut self, completion: Completion) {
+        if let Phase::Full(full) = &mut self.phase {
+            full.done(completion, &mut self.output);
+        }
+        if self.stream.is_none() {
+            self.output = ByteQueue::default();
+        }
+    }
+
+    /// The directory says what must be proved.
+    fn authentication(&mut self, answer: Result<Authentication, Refusal>, context: &mut Context) {
+        self.asked_at = None;
+        self.heard_at = context.now;
+        let Phase::Login(login) = &mut self.phase else { return };
+        let event = match questions::challenge() {
+            Ok(challenge) => login.authentication(answer, challenge, &mut self.output),
+            Err(error) => {
+                let refusal = Refusal::Unavailable(format!("no random numbers: {error}"));
+                let none =
+                    crate::login::Challenge { identifier: 0, bytes: [0; crate::login::CHALLENGE_BYTES] };
+                login.authentication(Err(refusal), none, &mut self.output)
+            }
+        };
+        self.login_event(event, context);
+    }
+
+    /// The directory has opened the target, or not.
+    fn opened(&mut self, answer: Result<Opened, NotOpened>, context: &mut Context) {
+        self.asked_at = None;
+        self.heard_at = context.now;
+        let Phase::Login(login) = &mut self.phase else { return };
+        let (answer, opened) = match answer {
+            Ok(opened) => (Ok(opened.tsih), Some(opened)),
+            Err(no) => (Err(no), None),
+        };
+        let event = login.opened(answer, &mut self.output);
+        match (event, opened) {
+            (LoginEvent::Established(established), opened) => {
+                let full = Full::new(established, opened, self.peer);
+                tracing::info!(parent: &full.span, "session begins");
+                self.phase = Phase::Full(Box::new(full));
+            }
+            (event, _) => self.login_event(event, context),
+        }
+    }
+
+    /// The directory has listed targets.
+    fn targets(&mut self, targets: &[IscsiName]) {
+        self.asked_at = None;
+        if let Phase::Full(full) = &mut self.phase {
+            full.session.answer_text(targets, &self.local.to_string(), &mut self.output);
+        }
+    }
+
+    fn lent(&self) -> usize {
+        match &self.phase {
+            Phase::Full(full) => full.session.lent(),
+            Phase::Login(_) => 0,
+        }
+    }
+
+    /// Reads from the socket, once.
+    fn fill(&mut self, context: &mut Context) -> bool {
+        let wanted = self.readable && self.takes_pdus();
+        let Some(stream) = self.stream.as_mut().filter(|_| wanted) else {
+            return false;
+        };
+        context.buffers.enlarge(&mut self.input);
+        let room = self.input.rest();
+        let room_bytes = room.len();
+        if room_bytes == 0 {
+            return false;
+        }
+        match stream.read(room) {
+            Ok(0) => {
+                tracing::debug!(peer = %self.peer, "connection closed by the initiator");
+                self.cut(SessionEnd::ConnectionLost, context.now);
+                false
+            }
+            Ok(count) => {
+                self.input.advance(count);
+                // Fewer than asked for: the socket is empty, and says so when it is not any more. The end of the
+                // stream sets `readable` again.
+                self.readable = count == room_bytes;
+                context.now = Instant::now();
+                self.heard_at = context.now;
+                true
+            }
+            Err(error) => self.socket_error(&error, context.now, |link| link.readable = false),
+        }
+    }
+
+    /// Whether PDUs may be taken: nobody is asked, the connection does not end, the output has room.
+    fn takes_pdus(&self) -> bool {
+        self.asked_at.is_none() && self.closing.is_none() && self.output.len() < OUTPUT_MARK_BYTES
+    }
+
+    /// Takes the PDUs in the input.
+    fn take_pdus(&mut self, context: &mut Context) -> bool {
+        let mut progress = false;
+        while self.takes_pdus() && !self.input.is_empty() {
+            let rules = match &self.phase {
+                Phase::Login(_) => {
+                    FrameRules { digests: Digests::default(), max_data_bytes: LOGIN_DATA_SEGMENT_BYTES }
+                }
+                Phase::Full(full) => full.session.frame_rules(),
+            };
+            context.buffers.enlarge(&mut self.output);
+            // The input is put aside so that its bytes can be lent while everything else changes.
+            let mut input = std::mem::take(&mut self.input);
+            let consumed = match frame(input.filled(), rules) {
+                Ok(None) => None,
+                Ok(Some(found)) => {
+                    self.take_pdu(&found, context);
+                    Some(found.total_bytes)
+                }
+                Err(error) => {
+                    self.refuse_frame(error, context);
+                    None
+                }
+            };
+            input.consume(consumed.unwrap_or(0));
+            self.input = input;
+            if consumed.is_none() {
+                break;
+            }
+            progress = true;
+        }
+        progress
+    }
+
+    fn take_pdu(&mut self, pdu: &Frame<'_>, context: &mut Context) {
+        match &mut self.phase {
+            Phase::Login(login) => match login.receive(&pdu.bhs, pdu.data, &mut self.output) {
+                Ok(event) => self.login_event(event, context),
+                Err(reason) => self.fail(context, &reason),
+            },
+            Phase::Full(full) => match full.receive(pdu, &mut self.output, context, self.id) {
+                Ok(Step::Continue) => {}
+                Ok(Step::Asked) => self.asked_at = Some(context.now),
+                Ok(Step::Local(targets)) => self.targets(&targets),
+                Ok(Step::Logout) => self.end(SessionEnd::Logout, context.now),
+                Err(violation) => self.fail(context, violation.0),
+            },
+        }
+    }
+
+    fn login_event(&mut self, event: LoginEvent, context: &mut Context) {
+        match event {
+            // `opened` deals with Established itself.
+            LoginEvent::Continue | LoginEvent::Established(_) => {}
+            LoginEvent::AskAuthentication(attempt) => {
+                self.asked_at = Some(context.now);
+                questions::ask_authentication(context, self.id, attempt);
+            }
+            LoginEvent::AskOpen { attempt, tsih } => {
+                self.asked_at = Some(context.now);
+                questions::ask_open(context, self.id, attempt, tsih);
+            }
+            LoginEvent::Refused(reason) => self.fail(context, &format!("login refused: {reason}")),
+        }
+    }
+
+    fn refuse_frame(&mut self, error: FrameError, context: &mut Context) {
+        if let (FrameError::DataDigest { bhs, .. }, Phase::Full(full)) = (&error, &mut self.phase) {
+            // RFC 7143 §7.8: a wrong data digest is told; at error recovery level 0 the session ends then.
+            full.session.reject(bhs, RejectReason::DataDigest, &mut self.output);
+        }
+        self.fail(context, &error.to_string());
+    }
+
+    /// Sends Data-In while there is room.
+    fn pump(&mut self, context: &mut Context) -> bool {
+        match &mut self.phase {
+            Phase::Full(full) if self.closing.is_none() && full.session.next_read().is_some() => {
+                context.buffers.enlarge(&mut self.output);
+                full.pump(&mut self.output, context, self.id)
+            }
+            _ => false,
+        }
+    }
+
+    /// Writes to the socket until it is full or nothing is left.
+    fn flush(&mut self) -> bool {
+        let mut progress = false;
+        while self.writable && !self.output.is_empty() {
+            let Some(stream) = self.stream.as_mut() else { break };
+            match stream.write(self.output.filled()) {
+                Ok(count) => {
+                    self.output.consume(count);
+                    progress |= count > 0;
+                }
+                Err(error) => {
+                    let now = Instant::now();
+                    progress |= self.socket_error(&error, now, |link| link.writable = false);
+                }
+            }
+        }
+        progress
+    }
+
+    /// Deals with an error of the socket; `true` where the same call should be made again.
+    fn socket_error(&mut self, error: &io::Error, now: Instant, blocked: impl FnOnce(&mut Self)) -> bool {
+        match error.kind() {
+            io::ErrorKind::WouldBlock => {
+                blocked(self);
+                false
+            }
+            io::ErrorKind::Interrupted => true,
+            _ => {
+                tracing::debug!(peer = %self.peer, %error, "connection lost");
+                self.cut(SessionEnd::ConnectionLost, now);
+                false
+            }
+        }
+    }
+
+    /// The peer broke the rules: says so in the log and ends the connection.
+    fn fail(&mut self, context: &Context, reason: &str) {
+        context.shared.complaints.log(self.peer, reason);
+        self.end(SessionEnd::ConnectionLost, context.now);
+    }
+
+    /// Closes the socket. Tasks that run end first; see [`is_over`](Self::is_over).
+    fn close(&mut self) {
+        // Dropping the socket takes it out of the poll as well.
+        self.stream = None;
+        self.input = ByteQueue::default();
+        self.output = ByteQueue::default();
+    }
+
+    fn give_back_buffers(&mut self, buffers: &mut Buffers) {
+        if self.output.is_empty() {
+            buffers.keep(std::mem::take(&mut self.output));
+        }
+        if self.input.len() <= SMALL_REST_BYTES && self.input.room() > SMALL_REST_BYTES {
+            let large = std::mem::take(&mut self.input);
+            if !large.is_empty() {
+                self.input.append(large.filled());
+            }
+            buffers.keep(large);
+        }
+    }
+}
+
+/// Hands a message for a connection to the loop that serves it.
+pub(super) fn post(context: &Context) -> impl Fn(Message) + Send + 'static {
+    let mailbox = std::sync::Arc::clone(&context.mailbox);
+    move |message| mailbox.post(message)
+}

@@ -1,0 +1,108 @@
+//! What other threads tell an event loop.
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use super::link::Work;
+use super::registry::SessionLife;
+use super::slots::Slot;
+use crate::directory::{Authentication, IscsiName, Refusal, SessionEnd};
+use crate::login::NotOpened;
+
+/// A connection of one event loop. Never used again for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ConnectionId(pub(super) usize);
+
+/// A message to an event loop.
+pub(super) enum Message {
+    /// Serve this connection.
+    Adopt(Arrival),
+    /// For one connection.
+    To(ConnectionId, Letter),
+    /// Have all sessions log out, and end at this time.
+    Shutdown(Instant),
+}
+
+/// A message to one connection.
+pub(super) enum Letter {
+    /// The directory's answers.
+    Authentication(Result<Authentication, Refusal>),
+    Opened(Result<Opened, NotOpened>),
+    Targets(Vec<IscsiName>),
+    /// A worker is done with a task.
+    Done(Completion),
+    /// End the session.
+    End(SessionEnd),
+}
+
+/// A connection that was accepted.
+pub(super) struct Arrival {
+    pub(super) stream: mio::net::TcpStream,
+    pub(super) peer: SocketAddr,
+    pub(super) local: SocketAddr,
+    pub(super) slot: Slot,
+}
+
+/// A session that may begin.
+pub(super) struct Opened {
+    pub(super) tsih: u16,
+    pub(super) units: Arc<scsi::Units>,
+    /// `None` in a discovery session.
+    pub(super) life: Option<SessionLife>,
+}
+
+/// A task that comes back from a worker.
+pub(super) struct Completion {
+    pub(super) itt: u32,
+    pub(super) work: Work,
+    pub(super) result: Worked,
+}
+
+/// What a worker did.
+pub(super) enum Worked {
+    /// It carried the task out.
+    Ran(Result<(), scsi::Failure>),
+    /// It read the next bytes of the Data-In.
+    Read(Result<Vec<u8>, scsi::Failure>),
+}
+
+/// Where an event loop takes its messages from.
+pub(super) struct Mailbox {
+    messages: Mutex<VecDeque<Message>>,
+    waker: mio::Waker,
+    connections: AtomicUsize,
+}
+
+impl Mailbox {
+    pub(super) fn new(waker: mio::Waker) -> Self {
+        Self { messages: Mutex::default(), waker, connections: AtomicUsize::new(0) }
+    }
+
+    /// Adds a message and wakes the loop, where it may sleep.
+    pub(super) fn post(&self, message: Message) {
+        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = messages.is_empty();
+        messages.push_back(message);
+        drop(messages);
+        if first && let Err(error) = self.waker.wake() {
+            tracing::error!(%error, "cannot wake an event loop");
+        }
+    }
+
+    /// Takes all messages out.
+    pub(super) fn take(&self) -> VecDeque<Message> {
+        std::mem::take(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Connections that were given to the loop and are still there.
+    pub(super) fn connections(&self) -> &AtomicUsize {
+        &self.connections
+    }
+
+    /// The loop's load.
+    pub(super) fn load(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+}

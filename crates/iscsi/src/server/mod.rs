@@ -1,0 +1,137 @@
+//! The target as a server: event loop threads, an acceptor and two pools of workers around the protocol core.
+//!
+//! - `acceptor` takes connections and gives each to the `event_loop` that has fewest;
+//! - a `link` is one connection: socket, byte queues, and `full`, the session joined to its disks;
+//! - `questions` go to the directory on a worker; `registry` knows all sessions and has old ones ended before a new
+//!   one takes their place.
+mod acceptor;
+mod buffers;
+mod complaints;
+mod config;
+mod event_loop;
+mod full;
+mod link;
+mod mailbox;
+mod questions;
+mod registry;
+mod shared;
+mod slots;
+mod workers;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+pub use config::ServerConfig;
+
+use crate::directory::{Directory, IscsiName, SessionEnd};
+use crate::limits::REPLACE_WAIT;
+use acceptor::{Acceptor, StopSignal};
+use complaints::Complaints;
+use event_loop::EventLoop;
+use mailbox::{Mailbox, Message};
+use registry::Registry;
+use shared::Shared;
+use workers::Workers;
+
+/// The iSCSI target server.
+#[derive(Debug)]
+pub struct TargetServer;
+
+/// A running server. Dropping it shuts it down without grace.
+pub struct ServerHandle {
+    addresses: Vec<SocketAddr>,
+    shared: Arc<Shared>,
+    loops: Vec<Arc<Mailbox>>,
+    stop: StopSignal,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl TargetServer {
+    /// Serves connections to `listeners` until [`ServerHandle::shutdown`].
+    ///
+    /// # Errors
+    /// What the operating system says where it gives no thread, poll or address.
+    pub fn start(
+        listeners: Vec<TcpListener>,
+        config: ServerConfig,
+        directory: Arc<dyn Directory>,
+    ) -> io::Result<ServerHandle> {
+        let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<_>>()?;
+        let shared = Arc::new(Shared {
+            directory,
+            registry: Arc::new(Registry::default()),
+            complaints: Complaints::default(),
+            io: Workers::start("iscsi-io", config.io_threads())?,
+            logins: Workers::start("iscsi-login", config.login_workers)?,
+            config,
+        });
+        let made: Vec<_> = (0..shared.config.loop_threads())
+            .map(|_| EventLoop::new(Arc::clone(&shared)))
+            .collect::<io::Result<_>>()?;
+        let loops: Vec<_> = made.iter().map(|(_, mailbox)| Arc::clone(mailbox)).collect();
+        let (acceptor, stop) = Acceptor::new(listeners, loops.clone(), Arc::clone(&shared))?;
+        let handle = ServerHandle { addresses, shared, loops, stop, threads: Mutex::default() };
+        for (number, (event_loop, _)) in made.into_iter().enumerate() {
+            handle.spawn(&format!("iscsi-{number}"), move || event_loop.run())?;
+        }
+        handle.spawn("iscsi-accept", move || acceptor.run())?;
+        Ok(handle)
+    }
+}
+
+impl ServerHandle {
+    /// Where it listens.
+    #[must_use]
+    pub fn local_addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Ends all sessions of a target and waits until none of their requests runs any more, for half a minute at most:
+    /// `false` then. New sessions are the directory's to refuse.
+    pub fn end_target(&self, target: &IscsiName) -> bool {
+        self.shared.registry.end_target(target, SessionEnd::Shutdown, REPLACE_WAIT)
+    }
+
+    /// Accepts nothing more, asks every initiator to log out (RFC 7143 §11.9.1), waits for that up to `grace`, then
+    /// closes what is left and ends all threads. A second call does nothing.
+    pub fn shutdown(&self, grace: Duration) {
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        if threads.is_empty() {
+            return;
+        }
+        self.stop.send();
+        let now = Instant::now();
+        let deadline = now.checked_add(grace).unwrap_or(now);
+        for mailbox in &self.loops {
+            mailbox.post(Message::Shutdown(deadline));
+        }
+        for thread in threads {
+            let _ = thread.join();
+        }
+        let idle = self.shared.logins.stop(REPLACE_WAIT) && self.shared.io.stop(REPLACE_WAIT);
+        if !idle {
+            tracing::error!("storage does not answer: the iSCSI server ends with requests unfinished");
+        }
+    }
+
+    fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body)?;
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for ServerHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerHandle").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+impl Drop for ServerHandle {
+    fn drop(&mut self) {
+        self.shutdown(Duration::ZERO);
+    }
+}

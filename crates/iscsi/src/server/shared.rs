@@ -1,0 +1,20 @@
+//! What all threads of the server share.
+use std::sync::Arc;
+
+use super::complaints::Complaints;
+use super::config::ServerConfig;
+use super::registry::Registry;
+use super::workers::Workers;
+use crate::directory::Directory;
+
+/// The parts that connections on every thread need.
+pub(super) struct Shared {
+    pub(super) config: ServerConfig,
+    pub(super) directory: Arc<dyn Directory>,
+    pub(super) registry: Arc<Registry>,
+    pub(super) complaints: Complaints,
+    /// Wait for storage.
+    pub(super) io: Workers,
+    /// Wait for the directory.
+    pub(super) logins: Workers,
+}

@@ -1,0 +1,271 @@
+//! Data-Out: immediate and unsolicited data, and what is asked for with R2T (RFC 7143 §4.2.5, §11.7, §11.8).
+//!
+//! Order within a command is fixed (DataPDUInOrder, DataSequenceInOrder), so its data only ever grows at the end.
+//! How much solicited data may be on its way at once has a budget for the session; commands wait for it in turn.
+use std::collections::VecDeque;
+
+use super::{Entry, Event, Moved, Session, Stage, broken};
+use crate::bytes::ByteQueue;
+use crate::limits::WRITE_BUDGET_BYTES;
+use crate::pdu::NO_TAG;
+use crate::pdu::reply::{R2t, put_pdu};
+use crate::pdu::request::{DataOut, Malformed, ScsiCommand};
+
+/// How far the Data-Out of a command has come.
+#[derive(Debug)]
+pub(super) struct Progress {
+    moved: Moved,
+    /// What the command takes: what its CDB says and the initiator has.
+    wanted_bytes: u64,
+    data: Vec<u8>,
+    /// Asked for, or had.
+    requested_bytes: u64,
+    r2ts: VecDeque<OpenR2t>,
+    r2t_sn: u32,
+}
+
+/// Unsolicited Data-Out that is still on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unsolicited {
+    next_offset: u64,
+    data_sn: u32,
+    limit_bytes: u64,
+}
+
+/// An R2T that is not wholly answered.
+#[derive(Debug)]
+struct OpenR2t {
+    ttt: u32,
+    next_offset: u64,
+    end_offset: u64,
+    data_sn: u32,
+}
+
+/// The session's budget of solicited data: asked for, or here and not yet written.
+#[derive(Debug, Default)]
+pub(super) struct Flow {
+    pub(super) used_bytes: u64,
+    /// Commands that wait for budget, in turn.
+    pub(super) waiting: VecDeque<u32>,
+}
+
+impl Progress {
+    pub(super) fn new(moved: Moved, wanted_bytes: u64, immediate: &[u8]) -> Self {
+        let mut progress = Self {
+            moved,
+            wanted_bytes,
+            data: Vec::new(),
+            requested_bytes: 0,
+            r2ts: VecDeque::new(),
+            r2t_sn: 0,
+        };
+        progress.append(immediate);
+        progress
+    }
+
+    /// Keeps of `data` what the command takes.
+    fn append(&mut self, data: &[u8]) {
+        let room = self.wanted_bytes.saturating_sub(self.data.len() as u64);
+        let taken = data.get(..usize::try_from(room).unwrap_or(usize::MAX)).unwrap_or(data);
+        self.data.extend_from_slice(taken);
+    }
+
+    fn complete(&self) -> bool {
+        self.moved.unsolicited.is_none() && self.data.len() as u64 >= self.wanted_bytes
+    }
+
+    /// Checks a Data-Out PDU against what is due and takes it.
+    fn accept(&mut self, pdu: &DataOut, data: &[u8]) -> Result<(), Malformed> {
+        if pdu.ttt == NO_TAG {
+            let due =
+                self.moved.unsolicited.as_mut().ok_or(broken("unsolicited data that was not announced"))?;
+            if due.accept(pdu, data.len())? {
+                self.moved.unsolicited = None;
+            }
+        } else {
+            let due = self.r2ts.front_mut().filter(|r2t| r2t.ttt == pdu.ttt);
+            let due = due.ok_or(broken("data for an R2T that is not open"))?;
+            let end = due.next_offset.saturating_add(data.len() as u64);
+            check_place(pdu, due.next_offset, due.data_sn)?;
+            // RFC 7143 §11.8.4: exactly what was asked for, and F at its end.
+            if end > due.end_offset || (end == due.end_offset) != pdu.last || end > u64::from(u32::MAX) {
+                return Err(broken("an answer to R2T that is longer or shorter than it asked for"));
+            }
+            due.next_offset = end;
+            due.data_sn = due.data_sn.wrapping_add(1);
+            if pdu.last {
+                self.r2ts.pop_front();
+            }
+        }
+        self.append(data);
+        Ok(())
+    }
+
+    /// Opens the next R2T, where one is due.
+    fn next_r2t(&mut self, ttt: u32, max_burst: u32, max_outstanding: u32) -> Option<(u32, u32, u32)> {
+        if self.moved.unsolicited.is_some() || self.r2ts.len() >= max_outstanding as usize {
+            return None;
+        }
+        let offset = self.requested_bytes.max(self.data.len() as u64);
+        let left = self.wanted_bytes.checked_sub(offset).filter(|left| *left > 0)?;
+        let bytes = u32::try_from(left).unwrap_or(u32::MAX).min(max_burst);
+        let end_offset = offset.saturating_add(u64::from(bytes));
+        self.requested_bytes = end_offset;
+        self.r2ts.push_back(OpenR2t { ttt, next_offset: offset, end_offset, data_sn: 0 });
+        let r2t_sn = self.r2t_sn;
+        self.r2t_sn = r2t_sn.wrapping_add(1);
+        Some((r2t_sn, u32::try_from(offset).ok()?, bytes))
+    }
+}
+
+impl Unsolicited {
+    /// Checks a PDU of it; `true` where it was the last.
+    pub(super) fn accept(&mut self, pdu: &DataOut, data_bytes: usize) -> Result<bool, Malformed> {
+        check_place(pdu, self.next_offset, self.data_sn)?;
+        self.next_offset = self.next_offset.saturating_add(data_bytes as u64);
+        self.data_sn = self.data_sn.wrapping_add(1);
+        if self.next_offset > self.limit_bytes {
+            return Err(broken("more unsolicited data than FirstBurstLength or than was announced"));
+        }
+        Ok(pdu.last)
+    }
+}
+
+fn check_place(pdu: &DataOut, offset: u64, data_sn: u32) -> Result<(), Malformed> {
+    if u64::from(pdu.buffer_offset) != offset {
+        return Err(broken("a Buffer Offset that does not follow on the data before"));
+    }
+    if pdu.data_sn != data_sn {
+        return Err(broken("a DataSN out of turn"));
+    }
+    Ok(())
+}
+
+impl<W> Session<W> {
+    /// Checks what a command brings along, and gives what unsolicited data will still follow.
+    pub(super) fn check_unsolicited(
+        &self,
+        command: &ScsiCommand,
+        immediate_bytes: usize,
+    ) -> Result<Option<Unsolicited>, Malformed> {
+        let parameters = &self.start.parameters;
+        let limit_bytes = u64::from(parameters.first_burst_bytes.min(command.expected_bytes));
+        let immediate = immediate_bytes as u64;
+        if immediate > 0 && !parameters.immediate_data {
+            return Err(broken("immediate data where ImmediateData=No was agreed on"));
+        }
+        if immediate > limit_bytes {
+            return Err(broken("more immediate data than FirstBurstLength or than was announced"));
+        }
+        if command.last {
+            return Ok(None);
+        }
+        if parameters.initial_r2t {
+            return Err(broken("unsolicited data where InitialR2T=Yes was agreed on"));
+        }
+        Ok(Some(Unsolicited { next_offset: immediate, data_sn: 0, limit_bytes }))
+    }
+
+    /// Takes a Data-Out PDU.
+    pub(super) fn data_out<'d>(
+        &mut self,
+        pdu: &DataOut,
+        data: &'d [u8],
+        out: &mut ByteQueue,
+    ) -> Result<Event<'d, W>, Malformed> {
+        let Some(entry) = self.entries.get_mut(&pdu.itt) else {
+            // The rest of a command that was aborted: RFC 7143 §11.5.1 lets it come and be dropped.
+            return Ok(Event::Nothing);
+        };
+        match &mut entry.stage {
+            Stage::Writing(_, progress) => {
+                progress.accept(pdu, data)?;
+                if progress.complete() {
+                    return Ok(self.take_write(pdu.itt));
+                }
+                self.continue_write(pdu.itt, out);
+                Ok(Event::Nothing)
+            }
+            Stage::Draining(outcome, moved, unsolicited) => {
+                if pdu.ttt != NO_TAG {
+                    return Err(broken("data for an R2T that is not open"));
+                }
+                if unsolicited.accept(pdu, data.len())? {
+                    let (outcome, moved) = (outcome.clone(), *moved);
+                    self.respond(pdu.itt, &outcome, moved, out);
+                }
+                Ok(Event::Nothing)
+            }
+            Stage::Lent(moved) => {
+                // Carried out already, or being so, with data still to come.
+                let due =
+                    moved.unsolicited.as_mut().ok_or(broken("data for a command that has all of it"))?;
+                if due.accept(pdu, data.len())? {
+                    moved.unsolicited = None;
+                }
+                Ok(Event::Nothing)
+            }
+            Stage::Reading(..) | Stage::ReadLent(_) => Err(broken("data for a command that reads")),
+        }
+    }
+
+    /// Asks for the next data of a write, as far as its R2Ts and the session's budget go.
+    pub(super) fn continue_write(&mut self, itt: u32, out: &mut ByteQueue) {
+        let parameters = self.start.parameters;
+        loop {
+            let ttt = self.new_tag();
+            let Some(Entry { stage: Stage::Writing(_, progress), lun, budget_bytes, .. }) =
+                self.entries.get_mut(&itt)
+            else {
+                return;
+            };
+            if *budget_bytes == 0 {
+                let flow = &mut self.write_flow;
+                let after = flow.used_bytes.saturating_add(progress.wanted_bytes);
+                if flow.used_bytes > 0 && after > WRITE_BUDGET_BYTES {
+                    if !flow.waiting.contains(&itt) {
+                        flow.waiting.push_back(itt);
+                    }
+                    return;
+                }
+                flow.used_bytes = after;
+                *budget_bytes = progress.wanted_bytes;
+            }
+            let next = progress.next_r2t(ttt, parameters.max_burst_bytes, parameters.max_outstanding_r2t);
+            let Some((r2t_sn, buffer_offset, desired_bytes)) = next else {
+                return;
+            };
+            progress.moved.data_pdus = progress.r2t_sn;
+            let r2t = R2t { lun: *lun, itt, ttt, r2t_sn, buffer_offset, desired_bytes };
+            // RFC 7143 §11.8: an R2T carries the next StatSN and does not use it up.
+            let bhs = r2t.header().with_numbers(self.numbers());
+            put_pdu(out, bhs, &[], parameters.digests);
+        }
+    }
+
+    /// Lets writes that wait for budget go on, in their turn.
+    pub(super) fn continue_waiting_writes(&mut self, out: &mut ByteQueue) {
+        while let Some(next) = self.write_flow.waiting.pop_front() {
+            self.continue_write(next, out);
+            if self.write_flow.waiting.contains(&next) {
+                self.write_flow.waiting.rotate_right(1); // Still the first in turn.
+                break;
+            }
+        }
+    }
+
+    /// Hands out a write whose data is complete.
+    fn take_write(&mut self, itt: u32) -> Event<'static, W> {
+        let Some(entry) = self.entries.get_mut(&itt) else {
+            return Event::Nothing;
+        };
+        let stage = std::mem::replace(&mut entry.stage, Stage::Lent(Moved::default()));
+        let Stage::Writing(work, progress) = stage else {
+            entry.stage = stage;
+            return Event::Nothing;
+        };
+        entry.stage = Stage::Lent(progress.moved);
+        self.lent = self.lent.saturating_add(1);
+        Event::WriteReady { itt, work, data: progress.data }
+    }
+}
