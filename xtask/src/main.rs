@@ -1,5 +1,6 @@
 //! Developer tasks, run as `cargo xtask TASK`.
 mod bench;
+mod demo;
 mod run;
 mod test;
 mod tidy;
@@ -17,6 +18,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Build a golden image, boot two virtual machines from it over a network, and show where the time went
+    Demo,
     /// Install what is missing and run every check and test: formatting, clippy, tidy, tests, interop, boots
     Test(test::TestArguments),
     /// Measure us against the named peers; see docs/benchmarks.md
@@ -27,6 +30,7 @@ enum Task {
 
 fn main() -> Result<()> {
     match Arguments::parse().task {
+        Task::Demo => demo::demo(),
         Task::Test(arguments) => test::test(&arguments),
         Task::Bench(arguments) => bench::bench(&arguments),
         Task::Tidy => tidy::tidy(),

@@ -15,7 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("scsi", &["block"]),
     ("iscsi", &["block", "scsi"]),
     ("netboot", &[]),
-    ("vdisk", &["block", "diskimage"]),
+    ("vdisk", &["block"]),
     ("headwater", &["block", "diskimage", "iscsi", "netboot", "scsi", "vdisk"]),
     ("mutate", &[]),
     ("lab", &[]),

@@ -31,7 +31,9 @@ pub fn writable(make: Maker<'_>) {
     let device = make();
     geometry_is_sound(&*device);
     refuses_bad_ranges(&*device);
+    refuses_bad_changes(&*device);
     reads_back_what_was_written(&*device);
+    would_block_changes_nothing(&*make());
     agrees_with_a_flat_model(&*make());
     concurrent_writers_do_not_disturb_each_other(&*make());
 }
@@ -113,6 +115,48 @@ fn refuses_bad_ranges(device: &dyn BlockDevice) {
         assert!(matches!(result, Err(BlockError::Unaligned { .. })), "at half a block: {result:?}");
     }
     patient_read(device, size, &mut []).expect("an empty read at the end is legal");
+}
+
+fn refuses_bad_changes(device: &dyn BlockDevice) {
+    let geometry = device.geometry();
+    let (size, unit) = (geometry.size.get(), geometry.logical_block.bytes());
+    let range = |at, length| ByteRange::new(ByteOffset::new(at), ByteLength::new(length)).unwrap();
+    type Change<'a> = &'a dyn Fn(ByteRange) -> Result<(), BlockError>;
+    let write: Change<'_> =
+        &|range| patient_write(device, range.start().get(), &vec![0; range.length().in_memory().unwrap()]);
+    let discard: Change<'_> = &|range| patiently(|patience| device.discard(range, patience));
+    let zero: Change<'_> = &|range| patiently(|patience| device.write_zeroes(range, patience));
+    for (name, change) in [("write", write), ("discard", discard), ("write_zeroes", zero)] {
+        for bad in [range(size, unit), range(size - unit, 2 * unit)] {
+            let result = change(bad);
+            assert!(matches!(result, Err(BlockError::OutOfRange { .. })), "{name} of {bad}: {result:?}");
+        }
+        for bad in [range(0, unit / 2), range(unit / 2, unit / 2)] {
+            let result = change(bad);
+            assert!(matches!(result, Err(BlockError::Unaligned { .. })), "{name} of {bad}: {result:?}");
+        }
+        for empty in [range(0, 0), range(size, 0)] {
+            change(empty)
+                .unwrap_or_else(|error| panic!("an empty {name} at {} is legal: {error}", empty.start()));
+        }
+    }
+}
+
+fn would_block_changes_nothing(device: &dyn BlockDevice) {
+    let unit = device.geometry().logical_block.bytes();
+    let data = pattern(unit as usize);
+    patient_write(device, unit, &data).unwrap();
+    let range = ByteRange::new(ByteOffset::new(unit), ByteLength::new(unit)).unwrap();
+    let attempts = [
+        device.write(range.start(), &vec![0x5A; unit as usize], Patience::Now),
+        device.discard(range, Patience::Now),
+        device.write_zeroes(range, Patience::Now),
+    ];
+    if attempts.iter().all(|attempt| matches!(attempt, Err(BlockError::WouldBlock))) {
+        let mut buffer = vec![0; unit as usize];
+        patient_read(device, unit, &mut buffer).unwrap();
+        assert!(buffer == data, "an operation that would have to wait changed something");
+    }
 }
 
 fn reads_back_what_was_written(device: &dyn BlockDevice) {

@@ -1,0 +1,159 @@
+//! `cargo xtask demo`: the whole story on one machine, with nothing simulated but the computers.
+//!
+//! A golden Debian image is built and converted to VHDX; `headwater serve` streams it in a network namespace; two
+//! machines without a disk, one BIOS and one UEFI, boot from it over that network at once; each writes something of
+//! its own; and the image file stays what it was.
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use lab::{
+    Firmware, GOLDEN_READY_WITHIN, Guest, GuestSpec, Image, Network, SERVER_ADDRESS, Server, ServerSpec,
+};
+
+use crate::run::{cargo, output, root, run};
+
+/// A machine of the demo.
+struct Machine {
+    name: &'static str,
+    firmware: Firmware,
+    index: u8,
+}
+
+const MACHINES: [Machine; 2] = [
+    Machine { name: "demo-bios", firmware: Firmware::BiosIpxeRom, index: 0 },
+    Machine { name: "demo-uefi", firmware: Firmware::UefiPxe, index: 1 },
+];
+
+/// Where each machine writes what is its own.
+const PROOF_FILE: &str = "/root/proof";
+
+/// Runs the demo.
+///
+/// # Errors
+/// Where something cannot be installed, built or booted; the message says what, and where its log is.
+pub(crate) fn demo() -> Result<()> {
+    let started = Instant::now();
+    say("1. Programs from Debian's archive");
+    lab::packages::ensure(lab::packages::DEMO)?;
+    say("2. Headwater itself");
+    run(&mut cargo(&["build", "--release", "--package", "headwater"]))?;
+    let program = root().join("target/release/headwater");
+    say("3. A golden image: Debian 12 as a dynamic VHDX");
+    let image = lab::golden::golden()?;
+    let before = hash(&image.vhdx)?;
+    println!("{}\nSHA-256 {before}", image.vhdx.display());
+    say("4. A network of its own, and the server in it");
+    let network = Network::begin("demo")?;
+    let mut server = Server::start(&network, ServerSpec::new(&program, configuration(&network, &image)))?;
+    println!(
+        "namespace {}, server {SERVER_ADDRESS}, log {}",
+        network.namespace(),
+        server.service().log_path().display()
+    );
+    say("5. Two machines boot from it at once");
+    let mut guests = boot(&network, &program)?;
+    say("6. Each writes what is its own");
+    for (machine, guest) in MACHINES.iter().zip(&mut guests) {
+        let command = format!("echo 'only on {}' > {PROOF_FILE} && sync && cat {PROOF_FILE}", machine.name);
+        println!("{}: {}", machine.name, guest.run(&command)?.trim());
+    }
+    for (machine, guest) in MACHINES.iter().zip(&mut guests) {
+        let kept = guest.run(&format!("cat {PROOF_FILE}"))?;
+        if kept.trim() != format!("only on {}", machine.name) {
+            bail!("{} reads back something else: {kept}", machine.name);
+        }
+    }
+    run(headwater(&network, &program).args(["device", "list"]))?;
+    say("7. Where each boot spent its time");
+    for machine in &MACHINES {
+        run(headwater(&network, &program).args(["boots", "show", machine.name]))?;
+        println!();
+    }
+    drop(guests);
+    let status = server.terminate()?;
+    let after = hash(&image.vhdx)?;
+    if after != before {
+        bail!("the golden image changed: SHA-256 {after}");
+    }
+    say("Proof");
+    println!("both machines wrote different data to {PROOF_FILE} and read their own back");
+    println!("the golden image is what it was: SHA-256 {after}");
+    println!("the server ended with {status}; the whole demo took {} s", started.elapsed().as_secs());
+    say("What next");
+    println!("{NEXT}");
+    Ok(())
+}
+
+const NEXT: &str = "\
+headwater is target/release/headwater. On a network of your own:
+  target/release/headwater serve --print-default-config > headwater.toml   every key with its meaning
+  target/release/headwater serve --config headwater.toml --check-config    is it right?
+  sudo target/release/headwater serve --config headwater.toml              stream
+  cargo xtask test                                                         see everything tested";
+
+fn say(headline: &str) {
+    println!("\n== {headline}");
+}
+
+fn configuration(network: &Network, image: &Image) -> String {
+    let folder = network.folder().display();
+    let mut text = format!(
+        r#"state_dir = "{folder}/state"
+admin_socket = "{socket}"
+[[interface]]
+name = "{interface}"
+mode = "dhcp"
+range = "10.77.0.100-10.77.0.199"
+[[vdisk]]
+name = "debian"
+file = "{image}"
+"#,
+        socket = network.socket("headwater").display(),
+        interface = lab::INTERFACE,
+        image = image.vhdx.display(),
+    );
+    for machine in &MACHINES {
+        let spec = spec(machine);
+        text.push_str(&format!(
+            "[[device]]\nname = \"{}\"\nmac = \"{}\"\nvdisk = \"debian\"\n",
+            spec.name, spec.mac
+        ));
+    }
+    text
+}
+
+fn spec(machine: &Machine) -> GuestSpec {
+    GuestSpec::new(machine.name, machine.firmware, machine.index)
+}
+
+/// Boots all machines at once, their progress on the terminal, and waits until all are ready.
+fn boot(network: &Network, program: &Path) -> Result<Vec<Guest>> {
+    let mut follow = headwater(network, program);
+    follow.args(["boots", "--follow"]).stdin(Stdio::null());
+    let mut follow = follow.spawn().context("cannot start `headwater boots --follow`")?;
+    let booted = (|| {
+        let guests: Result<Vec<Guest>> =
+            MACHINES.iter().map(|machine| Guest::start(network, &spec(machine))).collect();
+        let mut guests = guests?;
+        for guest in &mut guests {
+            guest.wait_for(lab::golden::READY, GOLDEN_READY_WITHIN)?;
+        }
+        Ok(guests)
+    })();
+    follow.kill()?;
+    follow.wait()?;
+    booted
+}
+
+fn headwater(network: &Network, program: &Path) -> Command {
+    let mut command = network.command(program);
+    command.arg("--socket").arg(network.socket("headwater"));
+    command
+}
+
+fn hash(file: &PathBuf) -> Result<String> {
+    let text = output(Command::new("sha256sum").arg(file))?;
+    Ok(text.split(' ').next().unwrap_or_default().to_owned())
+}
