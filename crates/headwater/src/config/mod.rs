@@ -29,6 +29,9 @@ use reader::Section;
 /// The commented configuration with every default, as `--print-default-config` shows it.
 pub const DEFAULT_FILE: &str = include_str!("../../../../packaging/headwater.toml");
 
+/// Where the administration socket is unless said otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/headwater/headwater.sock";
+
 /// The largest configuration file that is read: some ten thousand devices.
 pub const MAX_FILE_BYTES: u64 = 4 << 20;
 
@@ -117,7 +120,7 @@ fn read_bounded(path: &Path) -> Result<String, String> {
 }
 
 fn read(text: &str, path: &Path) -> (Config, Problems) {
-    let mut problems = Problems::new(text, path);
+    let problems = Problems::new(text, path);
     let (table, errors) = toml::de::DeTable::parse_recoverable(text);
     for error in &errors {
         problems.report(error.span(), format!("not TOML: {}", error.message()));
@@ -137,8 +140,7 @@ fn read(text: &str, path: &Path) -> (Config, Problems) {
 
 fn read_root(root: &mut Section<'_>) -> Config {
     let state_dir = root.path("state_dir").unwrap_or_else(|| PathBuf::from("/var/lib/headwater"));
-    let admin_socket =
-        root.path("admin_socket").unwrap_or_else(|| PathBuf::from("/run/headwater/headwater.sock"));
+    let admin_socket = root.path("admin_socket").unwrap_or_else(|| PathBuf::from(DEFAULT_SOCKET));
     let boots_kept = root.integer("boots_kept", 1..=1000).unwrap_or(50);
     let unknown = devices::read_unknown(root);
     let (iscsi_listen, iqn_prefix) = read_iscsi(root);

@@ -1,8 +1,8 @@
 //! What is wrong with a configuration file, and where.
-use std::cell::RefCell;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The most mistakes that are reported at once.
 const MAX_PROBLEMS: usize = 50;
@@ -32,7 +32,7 @@ pub struct Problems {
     /// The byte offset at which each line starts.
     line_starts: Vec<usize>,
     text: String,
-    list: RefCell<Vec<Problem>>,
+    list: Mutex<Vec<Problem>>,
 }
 
 impl Problems {
@@ -41,14 +41,14 @@ impl Problems {
     pub fn new(text: &str, path: &Path) -> Self {
         let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         let line_starts = std::iter::once(0).chain(breaks.map(|(at, _)| at.saturating_add(1))).collect();
-        Self { path: path.to_owned(), line_starts, text: text.to_owned(), list: RefCell::default() }
+        Self { path: path.to_owned(), line_starts, text: text.to_owned(), list: Mutex::default() }
     }
 
     /// The file cannot be read at all.
     #[must_use]
     pub fn whole_file(path: &Path, why: String) -> Self {
-        let mut problems = Self::new("", path);
-        problems.list.get_mut().push(Problem { position: None, message: why });
+        let problems = Self::new("", path);
+        problems.add(Problem { position: None, message: why });
         problems
     }
 
@@ -73,14 +73,14 @@ impl Problems {
     }
 
     /// Forgets all but the first `count`.
-    pub fn keep_first(&mut self, count: usize) {
-        self.list.get_mut().truncate(count);
+    pub fn keep_first(&self, count: usize) {
+        self.locked().truncate(count);
     }
 
     /// The mistakes, in the order of the file.
     #[must_use]
     pub fn list(&self) -> Vec<Problem> {
-        let mut list = self.list.borrow().clone();
+        let mut list = self.locked().clone();
         list.sort_by(|a, b| a.position.cmp(&b.position));
         list
     }
@@ -90,11 +90,16 @@ impl Problems {
     /// # Errors
     /// The mistakes.
     pub fn into_result<T>(self, value: T) -> Result<T, Self> {
-        if self.list.borrow().is_empty() { Ok(value) } else { Err(self) }
+        let sound = self.locked().is_empty();
+        if sound { Ok(value) } else { Err(self) }
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Vec<Problem>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add(&self, problem: Problem) {
-        let mut list = self.list.borrow_mut();
+        let mut list = self.locked();
         if list.len() < MAX_PROBLEMS && !list.contains(&problem) {
             list.push(problem);
         }

@@ -30,6 +30,9 @@ const MAX_PENDING_STEPS: usize = 32;
 /// The most boots of one device that are under way at once: the one that runs, and scripts handed out since.
 const MAX_LIVE_BOOTS: usize = 4;
 
+/// The most ended boots that a follower can have missed between two looks.
+const MAX_RECENT: usize = 64;
+
 /// The timeline's keeper.
 #[derive(Debug)]
 pub struct Recorder {
@@ -46,6 +49,8 @@ struct Table {
     live: HashMap<DeviceName, Vec<LiveBoot>>,
     /// Ended boots that are not on disk yet.
     ended: Vec<BootRecord>,
+    /// The boots that ended last, for followers.
+    recent: VecDeque<BootRecord>,
 }
 
 #[derive(Debug)]
@@ -273,8 +278,7 @@ impl Recorder {
         let mut table = self.lock();
         for mut boot in table.live.remove(device).unwrap_or_default() {
             boot.record.finish(now, why.to_owned());
-            let record = boot.snapshot();
-            table.ended.push(record);
+            table.retire(&boot);
         }
         drop(table);
         self.notify();
@@ -290,6 +294,12 @@ impl Recorder {
         drop(table);
         boots.sort_by(|a, b| (&a.record.device, &a.record.id).cmp(&(&b.record.device, &b.record.id)));
         boots
+    }
+
+    /// The boots that ended last.
+    #[must_use]
+    pub fn recently_ended(&self) -> Vec<BootRecord> {
+        self.lock().recent.iter().cloned().collect()
     }
 
     /// A device's boots under way, latest first.
@@ -367,14 +377,14 @@ impl Table {
 
     fn insert(&mut self, device: &DeviceName, boot: LiveBoot, now: Moment) {
         let boots = self.live.entry(device.clone()).or_default();
-        if boots.len() >= MAX_LIVE_BOOTS
-            && let Some(oldest) = boots.iter().position(|boot| !boot.record.used())
-        {
-            let mut unused = boots.remove(oldest);
-            unused.record.finish(now, "never used".to_owned());
-            self.ended.push(unused.snapshot());
-        }
+        let oldest_unused = boots.iter().position(|boot| !boot.record.used());
+        let surplus =
+            oldest_unused.filter(|_| boots.len() >= MAX_LIVE_BOOTS).map(|index| boots.remove(index));
         boots.push(boot);
+        if let Some(mut unused) = surplus {
+            unused.record.finish(now, "never used".to_owned());
+            self.retire(&unused);
+        }
     }
 
     /// Ends the device's boots that came before this one.
@@ -386,8 +396,18 @@ impl Table {
             let why =
                 if boot.record.used() { format!("replaced by boot {id}") } else { "never used".to_owned() };
             boot.record.finish(now, why);
-            self.ended.push(boot.snapshot());
+            self.retire(&boot);
         }
+    }
+
+    /// Takes an ended boot out of the live ones.
+    fn retire(&mut self, boot: &LiveBoot) {
+        let record = boot.snapshot();
+        if self.recent.len() >= MAX_RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(record.clone());
+        self.ended.push(record);
     }
 
     /// Forgets the steps of machines that have been silent for long, or of the most silent one.
@@ -436,7 +456,7 @@ fn end_text(how: SessionEnd) -> &'static str {
         SessionEnd::Logout => "logout",
         SessionEnd::ConnectionLost => "connection lost",
         SessionEnd::Replaced => "replaced by another session",
-        SessionEnd::Shutdown => "server shutdown",
+        SessionEnd::Shutdown => "ended by the server",
     }
 }
 

@@ -1,0 +1,67 @@
+//! `/v1/devices`: what the devices are doing.
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+
+use super::api::{DeviceAnswer, DevicesAnswer, WriteCacheAnswer};
+use super::{Admin, Failure, blocking};
+use crate::config::DeviceName;
+use crate::stream::device::DeviceSlot;
+use crate::timeline::Recorder;
+
+/// `GET /v1/devices`.
+pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Json<DevicesAnswer> {
+    let slots = admin.devices.all();
+    let devices = slots.iter().map(|slot| answer(slot, &admin.recorder)).collect();
+    Json(DevicesAnswer { devices })
+}
+
+/// `POST /v1/devices/{name}/reset`: forgets the device's current boot and ends its sessions.
+pub(super) async fn reset(
+    State(admin): State<Arc<Admin>>,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Failure> {
+    let slot = DeviceName::parse(&name).ok().and_then(|name| admin.devices.by_name(&name));
+    let slot = slot.ok_or_else(|| Failure::not_found(format!("there is no device \"{name}\"")))?;
+    let device = slot.device.name.clone();
+    let ender = Arc::clone(&admin.ender);
+    blocking(move || {
+        let targets = slot.reset()?;
+        if let Some(ender) = ender.get() {
+            targets.iter().for_each(|target| ender.end_target(target));
+        }
+        Ok(())
+    })
+    .await?;
+    admin.recorder.end(&device, "reset by the administrator");
+    tracing::info!(device = name, "current boot forgotten by the administrator");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn answer(slot: &DeviceSlot, recorder: &Recorder) -> DeviceAnswer {
+    let device = &slot.device;
+    let boots = recorder.live_of(device.name.as_str());
+    // A script that nobody has used yet says less than the boot that still runs.
+    let boot = boots.iter().find(|boot| boot.used()).or_else(|| boots.first());
+    let write_cache = slot.usage().map(|usage| {
+        let (used, limit, warn) = (usage.used.get(), usage.limit.get(), usage.warn_at.get());
+        let fill = match used {
+            used if used >= limit => "full",
+            used if used >= warn => "nearly full",
+            _ => "ok",
+        };
+        WriteCacheAnswer { used_bytes: used, limit_bytes: limit, fill: fill.to_owned() }
+    });
+    DeviceAnswer {
+        name: device.name.to_string(),
+        mac: device.mac.to_string(),
+        vdisk: device.vdisk.clone(),
+        initiator: device.initiator.to_string(),
+        status: boot.map_or("off", |boot| boot.status.as_str()).to_owned(),
+        boot: boot.map(|boot| boot.id.clone()),
+        sessions: boots.iter().map(|boot| boot.sessions).sum(),
+        write_cache,
+    }
+}

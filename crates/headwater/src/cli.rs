@@ -1,0 +1,167 @@
+//! The command line: noun, then verb. Data goes to standard output, all else to standard error.
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Where the configuration is unless said otherwise.
+pub const DEFAULT_CONFIG: &str = "/etc/headwater/headwater.toml";
+
+/// Streams operating systems: one golden image, many machines.
+#[derive(Debug, Parser)]
+#[command(name = "headwater", version, about, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The nouns.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the server
+    Serve(ServeArgs),
+    /// Show where boots spent their time
+    Boots(BootsArgs),
+    /// Show and manage devices
+    Device(DeviceArgs),
+    /// Show whether the server runs, and where it listens
+    Status(ClientArgs),
+}
+
+/// `headwater serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// The configuration file
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_CONFIG)]
+    pub config: PathBuf,
+    /// Check the configuration and the images that it names, and start nothing
+    #[arg(long)]
+    pub check_config: bool,
+    /// Print a commented configuration with every default, and start nothing
+    #[arg(long)]
+    pub print_default_config: bool,
+    /// What to log: a level, or "info,headwater=debug" and the like
+    #[arg(long, value_name = "FILTER", env = "HEADWATER_LOG", default_value = "info")]
+    pub log: String,
+    /// How to write the log
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+}
+
+/// How the log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people; without times under systemd, whose journal has its own.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// How to reach the server, and how to print its answers.
+#[derive(Clone, Debug, Args)]
+pub struct ClientArgs {
+    /// The server's administration socket; by default the configuration's
+    #[arg(long, value_name = "PATH", global = true)]
+    pub socket: Option<PathBuf>,
+    /// The server's configuration file, for the place of its socket
+    #[arg(long, value_name = "FILE", global = true)]
+    pub config: Option<PathBuf>,
+    /// How to print
+    #[arg(long, value_enum, default_value_t = Output::Table, global = true)]
+    pub output: Output,
+}
+
+/// How answers are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    Table,
+    /// For programs: the administration interface's own answers.
+    Json,
+}
+
+/// `headwater boots`.
+#[derive(Debug, Args)]
+pub struct BootsArgs {
+    /// How to reach the server.
+    #[command(flatten)]
+    pub client: ClientArgs,
+    /// Read the stored boots of this state directory instead of asking a server
+    #[arg(long, value_name = "DIR", global = true)]
+    pub state: Option<PathBuf>,
+    /// As "boots follow"
+    #[arg(long)]
+    pub follow: bool,
+    /// The verb; "list" if there is none.
+    #[command(subcommand)]
+    pub verb: Option<BootsVerb>,
+}
+
+/// What to do with boots.
+#[derive(Debug, Subcommand)]
+pub enum BootsVerb {
+    /// The latest boot of each device, or all kept boots of one
+    List {
+        /// The device
+        device: Option<String>,
+    },
+    /// The timeline of one boot
+    Show {
+        /// A device (its latest boot) or a boot's id
+        device_or_boot: String,
+    },
+    /// Boots as they happen, until Ctrl-C
+    Follow,
+}
+
+/// `headwater device`.
+#[derive(Debug, Args)]
+pub struct DeviceArgs {
+    /// How to reach the server.
+    #[command(flatten)]
+    pub client: ClientArgs,
+    /// The verb.
+    #[command(subcommand)]
+    pub verb: DeviceVerb,
+}
+
+/// What to do with devices.
+#[derive(Debug, Subcommand)]
+pub enum DeviceVerb {
+    /// All devices, what they are doing, and how full their write caches are
+    List,
+    /// Forget the device's current boot: its sessions end, and its next login begins with a clean disk
+    Reset {
+        /// The device
+        device: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn follow_can_be_spelled_as_flag_and_as_verb() {
+        let parse = |words: &[&str]| Cli::try_parse_from(words).unwrap().command;
+        assert!(matches!(
+            parse(&["headwater", "boots", "--follow"]),
+            Command::Boots(BootsArgs { follow: true, .. })
+        ));
+        let Command::Boots(args) = parse(&["headwater", "boots", "follow", "--output", "json"]) else {
+            panic!()
+        };
+        assert!(matches!(args.verb, Some(BootsVerb::Follow)));
+        assert_eq!(args.client.output, Output::Json);
+        let Command::Boots(args) = parse(&["headwater", "boots", "show", "lab-01", "--socket", "/x"]) else {
+            panic!()
+        };
+        assert_eq!(args.client.socket, Some(PathBuf::from("/x")));
+    }
+}

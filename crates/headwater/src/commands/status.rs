@@ -1,0 +1,25 @@
+//! `headwater status`: whether the server runs.
+use super::boots::print;
+use super::client::Client;
+use crate::admin::api::StatusAnswer;
+use crate::cli::ClientArgs;
+
+/// Runs the command; what it prints.
+///
+/// # Errors
+/// In words for the administrator.
+pub async fn run(args: ClientArgs) -> anyhow::Result<String> {
+    let answer: StatusAnswer = Client::new(&args)?.get("/v1/status").await?;
+    print(&answer, args.output, |status| {
+        let iscsi: Vec<String> = status.iscsi.iter().map(ToString::to_string).collect();
+        let uptime = humantime::format_duration(std::time::Duration::from_secs(status.uptime_s));
+        format!(
+            "headwater {} running for {uptime}\niscsi  {}\nhttp   {}\n{} devices, {} sessions\n",
+            status.version,
+            iscsi.join(", "),
+            status.http,
+            status.devices,
+            status.sessions
+        )
+    })
+}

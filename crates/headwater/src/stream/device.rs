@@ -1,0 +1,390 @@
+//! One device: which of its boots counts, and the disk of that boot.
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use iscsi::directory::{IscsiName, Refusal};
+use scsi::LogicalUnit;
+use vdisk::{BootId, CacheObserver, CacheUsage, FullCause, OpenError, ResumeError, Volume, WriteCacheConfig};
+
+use super::images::GoldenImage;
+use super::names::{TargetName, unit_identity};
+use crate::config::Device;
+use crate::state::{DeviceState, DeviceStates};
+
+/// The most scripts that are remembered as handed out and not used: a machine that fetches script after script
+/// without logging in loses the oldest.
+const MAX_HANDED_OUT: usize = 8;
+
+/// Ends the sessions of a target. Implemented by the iSCSI server.
+pub trait SessionEnder: Send + Sync {
+    /// Ends them, and waits a while until none of their requests runs any more.
+    fn end_target(&self, name: &IscsiName);
+}
+
+/// One device at run time.
+pub struct DeviceSlot {
+    /// What the configuration says.
+    pub device: Device,
+    image: GoldenImage,
+    write_cache: WriteCacheConfig,
+    states: DeviceStates,
+    /// Locked for moments.
+    state: Mutex<DeviceState>,
+    /// Held while the state's file is written, so that the last state is the last one written.
+    saving: Mutex<()>,
+    /// Held while the disk is opened.
+    disk: Mutex<Disk>,
+}
+
+/// The disk of the current boot.
+#[derive(Default)]
+struct Disk {
+    open: Option<OpenDisk>,
+    /// The targets that have been granted for it.
+    granted: BTreeSet<IscsiName>,
+}
+
+struct OpenDisk {
+    boot: BootId,
+    volume: Arc<Volume>,
+    unit: Arc<LogicalUnit>,
+}
+
+/// What a login gets.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// The boot that it belongs to.
+    pub boot: BootId,
+    /// The disk.
+    pub unit: Arc<LogicalUnit>,
+    /// Whether the boot began with this login.
+    pub began: bool,
+}
+
+/// What is to be done about a login.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Decision {
+    /// Go on with the current boot.
+    Continue(BootId),
+    /// Begin this boot.
+    Begin(BootId),
+    /// The boot has been replaced by this later one.
+    Removed(String),
+    /// There never was such a boot, or it has been forgotten.
+    Unknown,
+}
+
+/// Decides about a login from what is remembered. `fresh` is the id of a boot that may begin now.
+fn decide(state: &DeviceState, wanted: Option<&BootId>, fresh: &BootId) -> Decision {
+    let current = state.current.as_deref();
+    let Some(wanted) = wanted else {
+        let current = current.and_then(|id| BootId::new(id).ok());
+        return current.map_or_else(|| Decision::Begin(fresh.clone()), Decision::Continue);
+    };
+    if current == Some(wanted.as_str()) {
+        return Decision::Continue(wanted.clone());
+    }
+    if state.handed_out.iter().any(|id| id == wanted.as_str()) {
+        return Decision::Begin(wanted.clone());
+    }
+    match current {
+        Some(current) if wanted.as_str() < current => Decision::Removed(current.to_owned()),
+        _ => Decision::Unknown,
+    }
+}
+
+impl DeviceSlot {
+    /// A device with what is remembered of it.
+    ///
+    /// # Errors
+    /// Its state file cannot be read.
+    pub fn new(
+        device: Device,
+        image: GoldenImage,
+        write_cache: WriteCacheConfig,
+        states: DeviceStates,
+    ) -> std::io::Result<Self> {
+        let state = states.load(&device.name)?;
+        let (state, saving, disk) = (Mutex::new(state), Mutex::default(), Mutex::default());
+        Ok(Self { device, image, write_cache, states, state, saving, disk })
+    }
+
+    /// Remembers a boot whose script is being handed out. Quick: [`save_state`](Self::save_state) follows.
+    pub fn hand_out(&self, boot: &BootId) {
+        let mut state = self.state();
+        if state.handed_out.len() >= MAX_HANDED_OUT {
+            state.handed_out.remove(0);
+        }
+        state.handed_out.push(boot.as_str().to_owned());
+    }
+
+    /// Writes what is remembered.
+    ///
+    /// # Errors
+    /// What the operating system said.
+    pub fn save_state(&self) -> std::io::Result<()> {
+        let _last_wins = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state().clone();
+        self.states.save(&self.device.name, &state)
+    }
+
+    /// The disk for a login to `target`. May wait for storage.
+    ///
+    /// # Errors
+    /// The refusal to send.
+    pub fn open(
+        &self,
+        target: &TargetName,
+        name: &IscsiName,
+        fresh: &BootId,
+        ender: Option<&dyn SessionEnder>,
+    ) -> Result<Opened, Refusal> {
+        let mut disk = self.disk();
+        let decision = decide(&self.state(), target.boot.as_ref(), fresh);
+        let opened = match decision {
+            Decision::Continue(boot) => self.go_on(&mut disk, boot)?,
+            Decision::Begin(boot) => self.begin(&mut disk, boot)?,
+            Decision::Removed(by) => {
+                return Err(Refusal::Removed(format!(
+                    "boot {by} of device \"{}\" has replaced it",
+                    self.device.name
+                )));
+            }
+            Decision::Unknown => {
+                return Err(Refusal::NotFound(format!(
+                    "device \"{}\" has no such boot; restart it",
+                    self.device.name
+                )));
+            }
+        };
+        // One machine, one disk: sessions under the device's other names are those of its past.
+        let others: Vec<IscsiName> = disk.granted.iter().filter(|other| *other != name).cloned().collect();
+        disk.granted = BTreeSet::from([name.clone()]);
+        if let Some(ender) = ender {
+            others.iter().for_each(|other| ender.end_target(other));
+        }
+        Ok(opened)
+    }
+
+    /// Forgets the current boot: the next login under the plain name begins another. Gives the targets whose sessions
+    /// must be ended.
+    ///
+    /// # Errors
+    /// What is remembered could not be written.
+    pub fn reset(&self) -> std::io::Result<Vec<IscsiName>> {
+        let mut disk = self.disk();
+        if let Some(old) = disk.open.take() {
+            old.volume.abandon();
+        }
+        self.state().current = None;
+        self.save_state()?;
+        Ok(std::mem::take(&mut disk.granted).into_iter().collect())
+    }
+
+    /// How full the write cache is; `None` while it is not open. Does not wait for an opening.
+    #[must_use]
+    pub fn usage(&self) -> Option<CacheUsage> {
+        let disk = self.disk.try_lock().ok()?;
+        disk.open.as_ref().map(|open| open.volume.usage())
+    }
+
+    /// Makes the write cache last, so that the boot can go on after a restart of server and host.
+    pub fn close(&self) {
+        let mut disk = self.disk();
+        if let Some(open) = disk.open.take()
+            && let Err(error) = open.volume.close()
+        {
+            let device = self.device.name.as_str();
+            tracing::error!(device, error = describe(&error), "write cache not closed cleanly");
+        }
+    }
+
+    /// Begins a boot: the write cache is discarded.
+    fn begin(&self, disk: &mut Disk, boot: BootId) -> Result<Opened, Refusal> {
+        if let Some(old) = disk.open.take() {
+            // Its sessions may still be there; they must not write any more.
+            old.volume.abandon();
+        }
+        // A server that died between beginning the boot and remembering it has left the write cache of this very boot,
+        // maybe with the device's writes. Whatever it says otherwise, it is to be discarded.
+        let stored = vdisk::stored_boot(&self.write_cache).ok().flatten();
+        let observer = || self.observer();
+        let (image, mark, config) =
+            (Arc::clone(&self.image.device), self.image.fingerprint, &self.write_cache);
+        let volume = if stored.as_ref() == Some(&boot) {
+            Volume::resume(image, mark, config, boot.clone(), observer())
+                .map_err(|error| self.lost(&boot, &error))?
+        } else {
+            Volume::begin_boot(image, mark, config, boot.clone(), observer())
+                .map_err(|error| self.closed(&error))?
+        };
+        {
+            let mut state = self.state();
+            state.handed_out.retain(|id| id.as_str() > boot.as_str());
+            state.current = Some(boot.as_str().to_owned());
+        }
+        if let Err(error) = self.save_state() {
+            let device = self.device.name.as_str();
+            tracing::error!(device, %error, "cannot remember the device's boot; it is refused");
+            volume.abandon();
+            self.state().current = None;
+            return Err(Refusal::Unavailable("the server cannot store its state".to_owned()));
+        }
+        Ok(self.keep(disk, boot, volume, true))
+    }
+
+    /// Goes on with a boot: with the open disk, or with what an earlier server process has left.
+    fn go_on(&self, disk: &mut Disk, boot: BootId) -> Result<Opened, Refusal> {
+        if let Some(open) = disk.open.as_ref().filter(|open| open.boot == boot) {
+            return Ok(Opened { boot, unit: Arc::clone(&open.unit), began: false });
+        }
+        let (image, mark) = (Arc::clone(&self.image.device), self.image.fingerprint);
+        let volume = Volume::resume(image, mark, &self.write_cache, boot.clone(), self.observer())
+            .map_err(|error| self.lost(&boot, &error))?;
+        tracing::info!(
+            device = self.device.name.as_str(),
+            boot = boot.as_str(),
+            "write cache of a running boot resumed"
+        );
+        Ok(self.keep(disk, boot, volume, false))
+    }
+
+    fn keep(&self, disk: &mut Disk, boot: BootId, volume: Volume, began: bool) -> Opened {
+        let volume = Arc::new(volume);
+        let identity = unit_identity(&self.device.name, &self.image.name);
+        let unit = Arc::new(LogicalUnit::new(Arc::clone(&volume) as _, identity));
+        disk.open = Some(OpenDisk { boot: boot.clone(), volume, unit: Arc::clone(&unit) });
+        Opened { boot, unit, began }
+    }
+
+    fn observer(&self) -> Arc<dyn CacheObserver> {
+        Arc::new(CacheLog)
+    }
+
+    /// The refusal for a boot that cannot begin.
+    fn closed(&self, error: &OpenError) -> Refusal {
+        let text = describe(error);
+        tracing::error!(device = self.device.name.as_str(), error = text, "no write cache for the device");
+        Refusal::Unavailable(text)
+    }
+
+    /// The refusal for a boot that cannot go on.
+    fn lost(&self, boot: &BootId, error: &ResumeError) -> Refusal {
+        let (device, text) = (self.device.name.as_str(), describe(error));
+        match error {
+            ResumeError::Config(_) | ResumeError::InUse(_) | ResumeError::Io(_) => {
+                tracing::error!(
+                    device,
+                    boot = boot.as_str(),
+                    error = text,
+                    "write cache cannot be opened now"
+                );
+            }
+            ResumeError::NoCache { .. }
+            | ResumeError::OtherBoot(_)
+            | ResumeError::Lost { .. }
+            | ResumeError::ImageChanged { .. }
+            | ResumeError::Damaged { .. } => {
+                tracing::error!(
+                    device,
+                    boot = boot.as_str(),
+                    error = text,
+                    "the write cache of a running boot is lost: restart the device (one whose initiator is configured by \
+                     hand also needs: headwater device reset {device})"
+                );
+            }
+        }
+        Refusal::Unavailable(text)
+    }
+
+    fn state(&self) -> MutexGuard<'_, DeviceState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn disk(&self) -> MutexGuard<'_, Disk> {
+        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for DeviceSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceSlot").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+/// Logs what a write cache reports.
+#[derive(Debug)]
+struct CacheLog;
+
+impl CacheObserver for CacheLog {
+    fn warning(&self, device: &str, usage: CacheUsage) {
+        let (used, limit) = (usage.used, usage.limit);
+        tracing::warn!(device, %used, %limit, "write cache nearly full");
+    }
+
+    fn full(&self, device: &str, usage: CacheUsage, cause: FullCause) {
+        let (used, limit) = (usage.used, usage.limit);
+        match cause {
+            FullCause::Limit => {
+                tracing::error!(device, %used, %limit, "write cache full: the device's writes fail")
+            }
+            FullCause::FileSystem => tracing::error!(
+                device, %used, %limit,
+                "the file system under the write cache is full before its limit: the device's writes fail"
+            ),
+        }
+    }
+}
+
+/// An error with its sources.
+fn describe(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(text: &str) -> BootId {
+        BootId::new(text).unwrap()
+    }
+
+    fn state(current: Option<&str>, handed_out: &[&str]) -> DeviceState {
+        DeviceState {
+            current: current.map(str::to_owned),
+            handed_out: handed_out.iter().map(|id| (*id).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn first_login_to_a_handed_out_name_begins_its_boot() {
+        let state = state(Some("b1"), &["b2", "b3"]);
+        assert_eq!(decide(&state, Some(&id("b2")), &id("b9")), Decision::Begin(id("b2")));
+        assert_eq!(decide(&state, Some(&id("b3")), &id("b9")), Decision::Begin(id("b3")));
+    }
+
+    #[test]
+    fn later_login_to_the_same_name_goes_on() {
+        assert_eq!(decide(&state(Some("b1"), &[]), Some(&id("b1")), &id("b9")), Decision::Continue(id("b1")));
+    }
+
+    #[test]
+    fn name_of_a_replaced_boot_is_removed_and_one_never_handed_out_is_unknown() {
+        let state = state(Some("b5"), &["b6"]);
+        assert_eq!(decide(&state, Some(&id("b4")), &id("b9")), Decision::Removed("b5".into()));
+        assert_eq!(decide(&state, Some(&id("b7")), &id("b9")), Decision::Unknown);
+    }
+
+    #[test]
+    fn plain_name_goes_on_with_the_current_boot_or_begins_one() {
+        assert_eq!(decide(&state(Some("b5"), &["b6"]), None, &id("b9")), Decision::Continue(id("b5")));
+        assert_eq!(decide(&state(None, &["b6"]), None, &id("b9")), Decision::Begin(id("b9")));
+    }
+}

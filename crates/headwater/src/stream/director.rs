@@ -1,0 +1,135 @@
+//! What the boot services are told: which machines are answered, and what each boots.
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
+
+use netboot::director::{
+    BootPlan, BootStep, DhcpClient, DhcpDecision, Director, MacAddress, SanBoot, ScriptRequest,
+};
+
+use super::boot_id::BootIds;
+use super::device::DeviceSlot;
+use super::devices::{Devices, NotServed, Recognised};
+use super::names::TargetName;
+use crate::log_limit::LogLimit;
+use crate::timeline::Recorder;
+use crate::timeline::recorder::NewBoot;
+
+/// The LUN of every device's disk.
+pub const LUN: u16 = 0;
+
+/// Decides for the boot services.
+#[derive(Debug)]
+pub struct BootDirector {
+    /// The devices.
+    pub devices: Arc<Devices>,
+    /// Hears of every step.
+    pub recorder: Arc<Recorder>,
+    /// Makes boot ids.
+    pub ids: Arc<BootIds>,
+    /// Where disks are served.
+    pub portals: Vec<SocketAddr>,
+    /// Takes devices whose state must be written.
+    pub to_save: mpsc::Sender<Arc<DeviceSlot>>,
+    /// For machines that are not served.
+    pub strangers: LogLimit,
+}
+
+impl Director for BootDirector {
+    fn dhcp(&self, client: &DhcpClient) -> DhcpDecision {
+        let (address, name) = match self.devices.recognise(client.mac) {
+            Ok(Recognised::Known(slot)) => (slot.device.address, slot.device.name.clone()),
+            Ok(Recognised::Stranger(name)) => (None, name),
+            Err(why) => {
+                self.log_stranger(client.mac, "DHCP", why);
+                return DhcpDecision::Ignore;
+            }
+        };
+        DhcpDecision::Serve { address, host_name: Some(name.as_str().to_owned()) }
+    }
+
+    fn plan(&self, request: &ScriptRequest) -> BootPlan {
+        let slot = match self.devices.by_mac(request.mac) {
+            Ok(slot) => slot,
+            Err(why) => {
+                self.log_stranger(request.mac, "script request", why);
+                return BootPlan::Refuse(match why {
+                    NotServed::Unknown => {
+                        format!("Headwater does not know a device with MAC address {}.", request.mac)
+                    }
+                    NotServed::TooManyUnknown => {
+                        "Too many machines without a [[device]] of their own.".to_owned()
+                    }
+                    NotServed::Unreadable => {
+                        "Headwater cannot read what it remembers of this machine.".to_owned()
+                    }
+                });
+            }
+        };
+        let device = &slot.device;
+        let Some(portal) = self.portal(request.local) else {
+            tracing::error!(device = device.name.as_str(), address = %request.local, "no iSCSI listener can be reached there");
+            return BootPlan::Refuse(format!("Headwater serves no disks on {}.", request.local));
+        };
+        let boot = match self.ids.mint(self.recorder.clock().now()) {
+            Ok(boot) => boot,
+            Err(error) => {
+                tracing::error!(%error, "no random bytes for a boot id");
+                return BootPlan::Refuse("Headwater cannot make a boot id.".to_owned());
+            }
+        };
+        let prefix = &self.devices.config().iqn_prefix;
+        let target = TargetName { device: device.name.clone(), boot: Some(boot.clone()) }.format(prefix);
+        slot.hand_out(&boot);
+        // A receiver that is gone means that the server is shutting down, and then the states are saved at its end.
+        let _ = self.to_save.send(Arc::clone(&slot));
+        let (id, vdisk) = (boot.as_str(), device.vdisk.as_str());
+        self.recorder.script(&NewBoot {
+            id,
+            device: &device.name,
+            mac: Some(device.mac),
+            vdisk,
+            target: &target,
+        });
+        tracing::info!(device = device.name.as_str(), boot = id, vdisk, peer = %request.peer, "boot script handed out");
+        BootPlan::San(SanBoot {
+            portal,
+            target,
+            lun: LUN,
+            initiator: device.initiator.as_str().to_owned(),
+            chap: device.chap.as_ref().map(|chap| (chap.user.clone(), chap.secret.clone())),
+            title: format!("{} boots {vdisk}", device.name),
+        })
+    }
+
+    fn step(&self, mac: MacAddress, step: BootStep) {
+        // The script's step is recorded with its plan, which knows the boot.
+        if step != BootStep::Script && self.devices.recognise(mac).is_ok() {
+            self.recorder.step(mac, step);
+        }
+    }
+}
+
+impl BootDirector {
+    /// Where a machine that reached us at `local` finds its disk: there if an iSCSI listener covers that address, else at
+    /// the first listener that has an address of its own.
+    fn portal(&self, local: IpAddr) -> Option<SocketAddr> {
+        let local = local.to_canonical();
+        let covers = |portal: &&SocketAddr| {
+            let own = portal.ip();
+            own == local || (own.is_unspecified() && (own.is_ipv6() || local.is_ipv4()))
+        };
+        let covering = self.portals.iter().find(covers).map(|portal| SocketAddr::new(local, portal.port()));
+        covering.or_else(|| self.portals.iter().find(|portal| !portal.ip().is_unspecified()).copied())
+    }
+
+    fn log_stranger(&self, mac: MacAddress, what: &str, why: NotServed) {
+        let Some(held_back) = self.strangers.permit(Instant::now()) else { return };
+        let why = match why {
+            NotServed::Unknown => "no [[device]] has this MAC address",
+            NotServed::TooManyUnknown => "too many machines without a [[device]]",
+            NotServed::Unreadable => "its state cannot be read",
+        };
+        tracing::warn!(%mac, held_back, "{what} not answered: {why}");
+    }
+}

@@ -1,0 +1,139 @@
+//! What the iSCSI target is told: who may see and log in to what, and which disk is there.
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use iscsi::directory::{
+    Authentication, ChapCredentials, Coexistence, Directory, Grant, IscsiName, LoginAttempt, Refusal,
+};
+
+use super::boot_id::BootIds;
+use super::device::{DeviceSlot, SessionEnder};
+use super::devices::Devices;
+use super::director::LUN;
+use super::names::TargetName;
+use crate::log_limit::LogLimit;
+use crate::timeline::Recorder;
+use crate::timeline::recorder::NewBoot;
+
+/// Decides for the iSCSI target.
+pub struct BootDirectory {
+    /// The devices.
+    pub devices: Arc<Devices>,
+    /// Hears of every login.
+    pub recorder: Arc<Recorder>,
+    /// Makes boot ids.
+    pub ids: Arc<BootIds>,
+    /// Ends sessions; there once the target runs.
+    pub ender: Arc<OnceLock<Box<dyn SessionEnder>>>,
+    /// For refused logins.
+    pub refusals: LogLimit,
+}
+
+impl Directory for BootDirectory {
+    fn discover(&self, attempt: &LoginAttempt) -> Vec<IscsiName> {
+        let slot = self.devices.by_initiator(&attempt.initiator);
+        let name = slot.and_then(|slot| {
+            let name = TargetName { device: slot.device.name.clone(), boot: None };
+            IscsiName::parse(&name.format(&self.devices.config().iqn_prefix))
+        });
+        name.into_iter().collect()
+    }
+
+    fn authentication(&self, attempt: &LoginAttempt) -> Result<Authentication, Refusal> {
+        let slot = match &attempt.target {
+            Some(target) => Some(self.admit(attempt, target)?.1),
+            // Discovery: whoever has no device sees nothing.
+            None => self.devices.by_initiator(&attempt.initiator),
+        };
+        let chap = slot.and_then(|slot| slot.device.chap.clone());
+        Ok(chap.map_or(Authentication::None, |chap| {
+            Authentication::Chap(ChapCredentials { user: chap.user, secret: chap.secret.into_bytes() })
+        }))
+    }
+
+    fn open(&self, attempt: &LoginAttempt) -> Result<Grant, Refusal> {
+        let Some(name) = &attempt.target else {
+            return Err(Refusal::NotFound("a discovery session opens nothing".to_owned()));
+        };
+        let (target, slot) = self.admit(attempt, name)?;
+        let fresh = self.ids.mint(self.recorder.clock().now()).map_err(|error| {
+            tracing::error!(%error, "no random bytes for a boot id");
+            Refusal::Unavailable("the server cannot make a boot id".to_owned())
+        })?;
+        let ender = self.ender.get().map(AsRef::as_ref);
+        let opened =
+            slot.open(&target, name, &fresh, ender).map_err(|refusal| self.refuse(attempt, refusal))?;
+        let device = &slot.device;
+        let boot = NewBoot {
+            id: opened.boot.as_str(),
+            device: &device.name,
+            mac: Some(device.mac),
+            vdisk: &device.vdisk,
+            target: name.as_str(),
+        };
+        let observer = self.recorder.login(&boot, attempt.isid, attempt.peer);
+        tracing::info!(
+            device = device.name.as_str(),
+            boot = opened.boot.as_str(),
+            vdisk = device.vdisk,
+            peer = %attempt.peer,
+            "{}",
+            if opened.began { "login: boot begins" } else { "login: boot goes on" }
+        );
+        Ok(Grant {
+            units: vec![(LUN, opened.unit)],
+            coexistence: Coexistence::Exclusive,
+            observer: Arc::new(observer),
+        })
+    }
+}
+
+impl BootDirectory {
+    /// LUN masking: whether this initiator may use this target.
+    fn admit(
+        &self,
+        attempt: &LoginAttempt,
+        name: &IscsiName,
+    ) -> Result<(TargetName, Arc<DeviceSlot>), Refusal> {
+        let target = TargetName::parse(&self.devices.config().iqn_prefix, name);
+        let found = target.and_then(|target| {
+            let slot = self.devices.by_name(&target.device)?;
+            Some((target, slot))
+        });
+        let Some((target, slot)) = found else {
+            return Err(self.refuse(attempt, Refusal::NotFound("no device has such a target".to_owned())));
+        };
+        if slot.device.initiator != attempt.initiator {
+            let expected = &slot.device.initiator;
+            let why = format!("device \"{}\" belongs to initiator {expected}", slot.device.name);
+            return Err(self.refuse(attempt, Refusal::NotAuthorized(why)));
+        }
+        Ok((target, slot))
+    }
+
+    fn refuse(&self, attempt: &LoginAttempt, refusal: Refusal) -> Refusal {
+        if let Some(held_back) = self.refusals.permit(Instant::now()) {
+            let LoginAttempt { initiator, peer, target, .. } = attempt;
+            let target = target.as_ref().map_or("", IscsiName::as_str);
+            tracing::warn!(%peer, %initiator, target, held_back, "login refused: {}", text(&refusal));
+        }
+        refusal
+    }
+}
+
+impl std::fmt::Debug for BootDirectory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BootDirectory").finish_non_exhaustive()
+    }
+}
+
+fn text(refusal: &Refusal) -> &str {
+    match refusal {
+        Refusal::AuthenticationFailed => "authentication failed",
+        Refusal::NotAuthorized(why)
+        | Refusal::NotFound(why)
+        | Refusal::Removed(why)
+        | Refusal::Unavailable(why)
+        | Refusal::OutOfResources(why) => why,
+    }
+}
