@@ -44,8 +44,8 @@ pub(crate) const QUEUE_DEPTH: u32 = 128;
 /// Immediate commands in flight in a session; they stand outside the window.
 pub(crate) const MAX_IMMEDIATE_TASKS: usize = 8;
 
-/// The longest Data-Out of one command. Larger writes are refused; VPD page 0xB0 announces less.
-pub(crate) const MAX_WRITE_BYTES: u64 = 16 * 1024 * 1024;
+/// The longest Data-Out of one command: what VPD page 0xB0 announces as MAXIMUM TRANSFER LENGTH at most.
+pub(crate) const MAX_WRITE_BYTES: u64 = 32 * 1024 * 1024;
 
 /// Solicited write data in flight in a session; more is asked for as it is written. One write of any size passes.
 pub(crate) const WRITE_BUDGET_BYTES: u64 = 4 * 1024 * 1024;

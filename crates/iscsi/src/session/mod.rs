@@ -92,8 +92,8 @@ enum Stage<W> {
     ReadLent(read::Progress),
     /// Data-Out is awaited.
     Writing(W, write::Progress),
-    /// It is answered when the unsolicited data that still comes is over.
-    Draining(Outcome, Moved, write::Unsolicited),
+    /// It is answered when the data that still comes is over.
+    Draining(Outcome, Moved, write::Rest),
 }
 
 /// What the command moves by its CDB, and what data PDUs it had.
@@ -274,10 +274,14 @@ impl<W> Session<W> {
         match flow {
             Flow::None => Admission::Run(work, &[]),
             // RFC 7143 §11.3.1: R and W say which way; with an expected length of 0 they may both be 0.
-            Flow::In(_) if !entry.reads && expected > 0 => Admission::Contradiction,
             Flow::Out(_) if !entry.writes && expected > 0 => Admission::Contradiction,
             Flow::In(actual) => {
                 moved.actual_bytes = actual;
+                if !entry.reads {
+                    // It takes nothing, and is told how much it misses.
+                    entry.expected_bytes = 0;
+                    return Admission::Run(work, &[]);
+                }
                 if actual.min(expected) == 0 {
                     return Admission::Run(work, &[]);
                 }
@@ -333,7 +337,7 @@ impl<W> Session<W> {
         }
         match moved.unsolicited {
             // Its data still comes: answered now, its tag could be used again while the old data is on its way.
-            Some(unsolicited) => entry.stage = Stage::Draining(outcome, moved, unsolicited),
+            Some(_) => entry.stage = Stage::Draining(outcome, moved, write::Rest::unsolicited()),
             None => self.respond(itt, &outcome, moved, out),
         }
     }

@@ -4,7 +4,9 @@
 //! How much solicited data may be on its way at once has a budget for the session; commands wait for it in turn.
 use std::collections::VecDeque;
 
-use super::{Entry, Event, Moved, Session, Stage, broken};
+use scsi::{AdditionalSense, CheckCondition, SenseKey};
+
+use super::{Entry, Event, Moved, Outcome, Session, Stage, broken};
 use crate::bytes::ByteQueue;
 use crate::limits::WRITE_BUDGET_BYTES;
 use crate::pdu::NO_TAG;
@@ -75,7 +77,7 @@ impl Progress {
     }
 
     /// Checks a Data-Out PDU against what is due and takes it.
-    fn accept(&mut self, pdu: &DataOut, data: &[u8]) -> Result<(), Malformed> {
+    fn accept(&mut self, pdu: &DataOut, data: &[u8]) -> Result<(), BadData> {
         if pdu.ttt == NO_TAG {
             let due =
                 self.moved.unsolicited.as_mut().ok_or(broken("unsolicited data that was not announced"))?;
@@ -88,8 +90,8 @@ impl Progress {
             let end = due.next_offset.saturating_add(data.len() as u64);
             check_place(pdu, due.next_offset, due.data_sn)?;
             // RFC 7143 §11.8.4: exactly what was asked for, and F at its end.
-            if end > due.end_offset || (end == due.end_offset) != pdu.last || end > u64::from(u32::MAX) {
-                return Err(broken("an answer to R2T that is longer or shorter than it asked for"));
+            if end > due.end_offset || (end == due.end_offset) != pdu.last {
+                return Err(broken("an answer to R2T that is longer or shorter than it asked for").into());
             }
             due.next_offset = end;
             due.data_sn = due.data_sn.wrapping_add(1);
@@ -99,6 +101,12 @@ impl Progress {
         }
         self.append(data);
         Ok(())
+    }
+
+    /// What still comes when nothing of it is wanted any more.
+    fn rest(&self) -> Rest {
+        let unsolicited = self.moved.unsolicited.map(|_| NO_TAG);
+        Rest { tags: self.r2ts.iter().map(|r2t| r2t.ttt).chain(unsolicited).collect() }
     }
 
     /// Opens the next R2T, where one is due.
@@ -120,25 +128,60 @@ impl Progress {
 
 impl Unsolicited {
     /// Checks a PDU of it; `true` where it was the last.
-    pub(super) fn accept(&mut self, pdu: &DataOut, data_bytes: usize) -> Result<bool, Malformed> {
+    fn accept(&mut self, pdu: &DataOut, data_bytes: usize) -> Result<bool, BadData> {
         check_place(pdu, self.next_offset, self.data_sn)?;
         self.next_offset = self.next_offset.saturating_add(data_bytes as u64);
         self.data_sn = self.data_sn.wrapping_add(1);
         if self.next_offset > self.limit_bytes {
-            return Err(broken("more unsolicited data than FirstBurstLength or than was announced"));
+            return Err(broken("more unsolicited data than FirstBurstLength or than was announced").into());
         }
         Ok(pdu.last)
     }
 }
 
-fn check_place(pdu: &DataOut, offset: u64, data_sn: u32) -> Result<(), Malformed> {
-    if u64::from(pdu.buffer_offset) != offset {
-        return Err(broken("a Buffer Offset that does not follow on the data before"));
+/// Data that still comes for a command which is over: sequences by their tag, each ended by a PDU with F.
+#[derive(Debug)]
+pub(super) struct Rest {
+    tags: Vec<u32>,
+}
+
+impl Rest {
+    /// Unsolicited data.
+    pub(super) fn unsolicited() -> Self {
+        Self { tags: vec![NO_TAG] }
     }
-    if pdu.data_sn != data_sn {
-        return Err(broken("a DataSN out of turn"));
+
+    /// Drops a PDU; `true` where it was the last.
+    fn drop_pdu(&mut self, pdu: &DataOut) -> Result<bool, Malformed> {
+        let at = self.tags.iter().position(|tag| *tag == pdu.ttt);
+        let at = at.ok_or(broken("data for an R2T that is not open"))?;
+        if pdu.last {
+            self.tags.swap_remove(at);
+        }
+        Ok(self.tags.is_empty())
     }
-    Ok(())
+}
+
+/// What is wrong with a Data-Out PDU.
+enum BadData {
+    /// Data before it is missing: the command fails (RFC 7143 §7.9 with §7.8).
+    OutOfSequence,
+    /// The initiator breaks the protocol.
+    Broken(Malformed),
+}
+
+impl From<Malformed> for BadData {
+    fn from(malformed: Malformed) -> Self {
+        Self::Broken(malformed)
+    }
+}
+
+fn check_place(pdu: &DataOut, offset: u64, data_sn: u32) -> Result<(), BadData> {
+    if u64::from(pdu.buffer_offset) == offset && pdu.data_sn == data_sn {
+        Ok(())
+    } else {
+        Err(BadData::OutOfSequence)
+    }
 }
 
 impl<W> Session<W> {
@@ -178,35 +221,37 @@ impl<W> Session<W> {
             return Ok(Event::Nothing);
         };
         match &mut entry.stage {
-            Stage::Writing(_, progress) => {
-                progress.accept(pdu, data)?;
-                if progress.complete() {
-                    return Ok(self.take_write(pdu.itt));
+            Stage::Writing(_, progress) => match progress.accept(pdu, data) {
+                Ok(()) if progress.complete() => return Ok(self.take_write(pdu.itt)),
+                Ok(()) => self.continue_write(pdu.itt, out),
+                Err(BadData::OutOfSequence) => {
+                    // RFC 7143 §7.8 b), §11.4.7.2: CHECK CONDITION, PROTOCOL SERVICE CRC ERROR.
+                    let check =
+                        CheckCondition::new(SenseKey::AbortedCommand, AdditionalSense::PROTOCOL_CRC_ERROR);
+                    let outcome = Outcome::Check(check.to_bytes().to_vec());
+                    entry.stage = Stage::Draining(outcome, progress.moved, progress.rest());
+                    return self.data_out(pdu, data, out);
                 }
-                self.continue_write(pdu.itt, out);
-                Ok(Event::Nothing)
-            }
-            Stage::Draining(outcome, moved, unsolicited) => {
-                if pdu.ttt != NO_TAG {
-                    return Err(broken("data for an R2T that is not open"));
-                }
-                if unsolicited.accept(pdu, data.len())? {
+                Err(BadData::Broken(malformed)) => return Err(malformed),
+            },
+            Stage::Draining(outcome, moved, rest) => {
+                if rest.drop_pdu(pdu)? {
                     let (outcome, moved) = (outcome.clone(), *moved);
                     self.respond(pdu.itt, &outcome, moved, out);
                 }
-                Ok(Event::Nothing)
             }
             Stage::Lent(moved) => {
                 // Carried out already, or being so, with data still to come.
-                let due =
-                    moved.unsolicited.as_mut().ok_or(broken("data for a command that has all of it"))?;
-                if due.accept(pdu, data.len())? {
+                if moved.unsolicited.is_none() || pdu.ttt != NO_TAG {
+                    return Err(broken("data for a command that has all of it"));
+                }
+                if pdu.last {
                     moved.unsolicited = None;
                 }
-                Ok(Event::Nothing)
             }
-            Stage::Reading(..) | Stage::ReadLent(_) => Err(broken("data for a command that reads")),
+            Stage::Reading(..) | Stage::ReadLent(_) => return Err(broken("data for a command that reads")),
         }
+        Ok(Event::Nothing)
     }
 
     /// Asks for the next data of a write, as far as its R2Ts and the session's budget go.
