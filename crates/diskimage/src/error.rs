@@ -9,7 +9,7 @@ use crate::storage::StorageError;
 
 /// A rule of the format that a file breaks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{structure} at {at}: {problem} [{rule}]")]
+#[error("{structure} at {at}: {problem} ({rule})")]
 pub struct Damage {
     /// The structure that breaks it, as the specification calls it.
     pub structure: &'static str,
@@ -87,7 +87,7 @@ pub enum Refusal {
         problem: &'static str,
     },
     /// A sound image with a feature that is not read here.
-    #[error("{what} is not supported [{rule}]")]
+    #[error("{what} is not supported ({rule})")]
     Unsupported {
         /// The feature, with its values.
         what: String,

@@ -31,18 +31,20 @@ pub(super) struct Blocks {
     block_bytes: NonZeroU64,
     bitmap_bytes: u64,
     virtual_bytes: u64,
-    file_bytes: u64,
+    /// Behind the last byte that a block may have.
+    end: u64,
     /// Where no block may lie: the structures, as first and behind-last byte.
     structures: [(u64, u64); 3],
 }
 
 impl Blocks {
-    /// `header_at` is where `header` stands.
+    /// `header_at` is where `header` stands, `end` where the file's footer begins, or the file ends without one.
     pub(super) fn open(
         storage: &dyn Storage,
         header: &DynamicHeader,
         header_at: u64,
         virtual_bytes: u64,
+        end: u64,
     ) -> Result<Self, Refusal> {
         let header_damage = |problem: String| {
             Refusal::from(Damage::new(
@@ -61,11 +63,10 @@ impl Blocks {
             return Err(header_damage(problem));
         }
         let table = Table::new(header.table_offset, blocks, Width::Be32);
-        let file_bytes = storage.len().get();
         let table_end = header.table_offset.checked_add(table.bytes().get());
-        let Some(table_end) = table_end.filter(|&end| end <= file_bytes) else {
+        let Some(table_end) = table_end.filter(|&table_end| table_end <= end) else {
             let problem = format!(
-                "the table of {blocks} entries at {:#x} does not lie in the file of {file_bytes} bytes",
+                "the table of {blocks} entries at {:#x} does not lie in the {end} bytes before the footer",
                 header.table_offset
             );
             return Err(header_damage(problem));
@@ -77,7 +78,7 @@ impl Blocks {
             table,
             block_bytes,
             virtual_bytes,
-            file_bytes,
+            end,
             structures: [(0, SECTOR_BYTES), (header_at, header_end), (header.table_offset, table_end)],
         };
         if is_read_at_opening(&opened.table) {
@@ -153,7 +154,7 @@ impl Blocks {
         }
         let damage = |problem| Damage::new(TABLE_NAME, self.table.place_of(block), TABLE_RULE, problem);
         match self.claim(block, entry) {
-            Some((start, end)) if end <= self.file_bytes => {
+            Some((start, end)) if end <= self.end => {
                 if self.structures.iter().any(|&(from, to)| start < to && from < end) {
                     let problem = format!("block {block} at {start:#x} lies over a structure of the file");
                     return Err(damage(problem));
@@ -162,8 +163,8 @@ impl Blocks {
             }
             _ => {
                 let problem = format!(
-                    "block {block} at sector {entry:#x} does not lie in the file of {} bytes",
-                    self.file_bytes
+                    "block {block} at sector {entry:#x} does not lie in the {} bytes before the footer",
+                    self.end
                 );
                 Err(damage(problem))
             }

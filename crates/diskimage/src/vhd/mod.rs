@@ -17,8 +17,8 @@ mod footer;
 
 use blocks::Blocks;
 use dynamic::DynamicHeader;
-use footer::DiskType;
 pub(crate) use footer::Footer;
+use footer::{DiskType, FooterPlace};
 
 pub(crate) const SECTOR_BYTES: u64 = 512;
 
@@ -56,7 +56,11 @@ impl Vhd {
             }
             DiskType::Dynamic => {
                 let header = DynamicHeader::read(storage, &footer)?;
-                Layout::Dynamic(Blocks::open(storage, &header, footer.data_offset, virtual_bytes)?)
+                let end = match place {
+                    FooterPlace::End(at) => at,
+                    FooterPlace::Start => storage.len().get(),
+                };
+                Layout::Dynamic(Blocks::open(storage, &header, footer.data_offset, virtual_bytes, end)?)
             }
         };
         Ok(Self { footer, virtual_bytes, layout })

@@ -1,0 +1,15 @@
+//! Images from outside, held against what other programs say of them, and images that are broken on purpose.
+//!
+//! The programs are qemu-img and qemu-io (Debian package qemu-utils), 7z (p7zip-full) and python3. A missing program
+//! is a failure that names its package.
+mod builder;
+mod conformance;
+mod damage;
+mod fuzz_smoke;
+mod generator;
+mod large;
+mod log;
+mod qemu;
+mod refusals;
+mod samples;
+mod tools;
