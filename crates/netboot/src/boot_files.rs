@@ -1,0 +1,209 @@
+//! The boot files: read into memory at start, served from there by TFTP and HTTP.
+//!
+//! There are a few of them and they are small (iPXE has 70 KB to 1 MB), so nothing that a client sends ever becomes a path
+//! of the file system. A new file on disk is served after a restart.
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use axum::body::Bytes;
+
+/// The largest boot file. A kernel with its initramfs in one EFI file has under 200 MB; iPXE has one.
+pub const MAX_BOOT_FILE_BYTES: u64 = 256 << 20;
+
+/// Which files firmware of each kind boots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BootFileNames {
+    /// BIOS PXE.
+    pub bios: String,
+    /// UEFI x64, by PXE and by HTTP Boot.
+    pub uefi_x64: String,
+    /// UEFI on 64-bit Arm; `None`: such machines get no boot file.
+    pub uefi_arm64: Option<String>,
+}
+
+impl Default for BootFileNames {
+    /// The names in Debian's package `ipxe`, which has none for Arm.
+    fn default() -> Self {
+        Self { bios: "undionly.kpxe".to_owned(), uefi_x64: "ipxe.efi".to_owned(), uefi_arm64: None }
+    }
+}
+
+/// Where the boot files are and which there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BootFilesConfig {
+    /// Searched in this order.
+    pub directories: Vec<PathBuf>,
+    /// What firmware boots.
+    pub names: BootFileNames,
+    /// Other files to serve, by name.
+    pub extra: Vec<String>,
+}
+
+impl Default for BootFilesConfig {
+    /// Where Debian's package `ipxe` puts its files.
+    fn default() -> Self {
+        Self {
+            directories: vec![PathBuf::from("/usr/lib/ipxe"), PathBuf::from("/boot")],
+            names: BootFileNames::default(),
+            extra: Vec::new(),
+        }
+    }
+}
+
+/// Why the boot files cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum BootFilesError {
+    /// A file is in none of the directories.
+    #[error(
+        "boot file \"{name}\" is in none of the directories {directories:?}: install Debian's package \"ipxe\", or \
+         configure the directory that holds it"
+    )]
+    Missing {
+        /// The file.
+        name: String,
+        /// The directories.
+        directories: Vec<PathBuf>,
+    },
+    /// A name is no plain file name.
+    #[error("boot file \"{0}\": the name must be letters, digits and ._- alone, without directories")]
+    Name(String),
+    /// A file is too large.
+    #[error("boot file {path:?} has {size_bytes} bytes; {MAX_BOOT_FILE_BYTES} is the most")]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        size_bytes: u64,
+    },
+    /// A file is empty.
+    #[error("boot file {0:?} is empty")]
+    Empty(PathBuf),
+    /// A file cannot be read.
+    #[error("cannot read the boot file {path:?}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// The boot files, by name.
+#[derive(Clone, Debug, Default)]
+pub struct BootFiles(BTreeMap<String, Bytes>);
+
+impl BootFiles {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// The first file that cannot be served.
+    pub fn load(config: &BootFilesConfig) -> Result<Self, BootFilesError> {
+        let names = &config.names;
+        let wanted = [&names.bios, &names.uefi_x64].into_iter().chain(&names.uefi_arm64).chain(&config.extra);
+        let mut files = BTreeMap::new();
+        for name in wanted {
+            if !is_plain_name(name) {
+                return Err(BootFilesError::Name(name.clone()));
+            }
+            if !files.contains_key(name) {
+                files.insert(name.clone(), Bytes::from(find(name, &config.directories)?));
+            }
+        }
+        Ok(Self(files))
+    }
+
+    /// Files that are in memory already.
+    #[must_use]
+    pub fn from_memory(files: impl IntoIterator<Item = (String, Bytes)>) -> Self {
+        Self(files.into_iter().collect())
+    }
+
+    /// The file of this name. Firmware asks for `/name` as well as for `name`.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Bytes> {
+        self.0.get(name.trim_start_matches('/'))
+    }
+
+    /// The files' names and sizes.
+    pub fn list(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.0.iter().map(|(name, bytes)| (name.as_str(), bytes.len()))
+    }
+}
+
+fn is_plain_name(name: &str) -> bool {
+    !name.starts_with('.')
+        && !name.is_empty()
+        && name.len() <= 64
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
+}
+
+fn find(name: &str, directories: &[PathBuf]) -> Result<Vec<u8>, BootFilesError> {
+    for directory in directories {
+        let path = directory.join(name);
+        match read(&path) {
+            Ok(bytes) => return Ok(bytes),
+            Err(BootFilesError::Read { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(BootFilesError::Missing { name: name.to_owned(), directories: directories.to_vec() })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, BootFilesError> {
+    let failed = |source| BootFilesError::Read { path: path.to_owned(), source };
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let size_bytes = file.metadata().map_err(failed)?.len();
+    if size_bytes > MAX_BOOT_FILE_BYTES {
+        return Err(BootFilesError::TooLarge { path: path.to_owned(), size_bytes });
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_BOOT_FILE_BYTES).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.is_empty() {
+        return Err(BootFilesError::Empty(path.to_owned()));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(directory: &Path) -> BootFilesConfig {
+        BootFilesConfig { directories: vec![directory.to_owned()], ..BootFilesConfig::default() }
+    }
+
+    #[test]
+    fn missing_boot_file_names_the_package_and_the_directories() {
+        let directory = tempfile::tempdir().unwrap();
+        let message = BootFiles::load(&config(directory.path())).unwrap_err().to_string();
+        assert!(message.contains("undionly.kpxe") && message.contains("\"ipxe\""), "{message}");
+        assert!(message.contains(directory.path().to_str().unwrap()), "{message}");
+    }
+
+    #[test]
+    fn files_are_found_in_the_first_directory_that_has_them() {
+        let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(first.path().join("ipxe.efi"), "new").unwrap();
+        std::fs::write(second.path().join("ipxe.efi"), "old").unwrap();
+        std::fs::write(second.path().join("undionly.kpxe"), "bios").unwrap();
+        let mut config = config(first.path());
+        config.directories.push(second.path().to_owned());
+        let files = BootFiles::load(&config).unwrap();
+        assert_eq!(files.get("/ipxe.efi").unwrap(), "new");
+        assert_eq!(files.get("undionly.kpxe").unwrap(), "bios");
+        assert!(files.get("../ipxe.efi").is_none() && files.get("").is_none());
+    }
+
+    #[test]
+    fn names_with_directories_and_empty_files_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = config(directory.path());
+        config.names.bios = "../etc/passwd".to_owned();
+        assert!(matches!(BootFiles::load(&config), Err(BootFilesError::Name(_))));
+        config.names.bios = "empty".to_owned();
+        std::fs::write(directory.path().join("empty"), "").unwrap();
+        assert!(matches!(BootFiles::load(&config), Err(BootFilesError::Empty(_))));
+    }
+}
