@@ -4,6 +4,7 @@ pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod log_limit;
+pub mod serve;
 pub mod state;
 pub mod stream;
 pub mod timeline;

@@ -1,2 +1,56 @@
 //! The Headwater server and its command line.
-fn main() {}
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+use headwater::cli::{Cli, Command, ServeArgs};
+use headwater::config::{Config, DEFAULT_FILE, Problems};
+use headwater::{commands, serve};
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(text) => {
+            // A reader that has gone (head, less) is no error.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            match error.downcast_ref::<Problems>() {
+                // Begins with the file's name already, one line for each problem.
+                Some(problems) => eprintln!("{problems}"),
+                None => eprintln!("headwater: {error:#}"),
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> anyhow::Result<String> {
+    match cli.command {
+        Command::Serve(args) => serve(&args),
+        Command::Boots(args) => client(commands::boots::run(args)),
+        Command::Device(args) => client(commands::device::run(args)),
+        Command::Status(args) => client(commands::status::run(args)),
+    }
+}
+
+fn serve(args: &ServeArgs) -> anyhow::Result<String> {
+    if args.print_default_config {
+        return Ok(DEFAULT_FILE.to_owned());
+    }
+    let config = Config::load(&args.config)?;
+    if args.check_config {
+        serve::check(&config)?;
+        return Ok(format!("{}: sound\n", args.config.display()));
+    }
+    serve::logging::start(&args.log, args.log_format)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let served = runtime.block_on(serve::run(config));
+    // After a second signal work may still be under way; it must not hold up the end.
+    runtime.shutdown_background();
+    served.map(|()| String::new())
+}
+
+fn client(command: impl Future<Output = anyhow::Result<String>>) -> anyhow::Result<String> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(command)
+}

@@ -85,7 +85,7 @@ impl Client {
         }
         let status = response.status();
         let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
-        let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+        let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         match serde_json::from_slice::<ErrorAnswer>(&body) {
             Ok(answer) => bail!("{}", answer.error),
             Err(_) if status == StatusCode::NOT_FOUND => {

@@ -198,7 +198,7 @@ fn read_chap(section: &mut Section<'_>) -> Option<Chap> {
     match (section.value("chap_user").is_some(), section.value("chap_secret").is_some()) {
         (true, false) => section.report("chap_user", "device.chap_user without chap_secret: CHAP needs both"),
         (false, true) => {
-            section.report("chap_secret", "device.chap_secret without chap_user: CHAP needs both")
+            section.report("chap_secret", "device.chap_secret without chap_user: CHAP needs both");
         }
         _ => {}
     }

@@ -3,6 +3,8 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use netboot::dhcp::subnet::MAX_DNS_SERVERS;
+
 use super::problem::Position;
 use super::reader::Section;
 use super::values::{duration, plain_name};
@@ -12,9 +14,6 @@ const MAX_INTERFACE_NAME_BYTES: usize = 15;
 
 /// The most addresses in a pool: a /16.
 const MAX_POOL_ADDRESSES: u32 = 65_536;
-
-/// The most name servers that are handed out.
-const MAX_DNS_SERVERS: usize = 4;
 
 /// Where boot files come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +51,8 @@ pub enum InterfaceMode {
 pub struct DhcpPool {
     /// The pool.
     pub range: AddressRange,
+    /// The network's mask; `None`: that of the interface.
+    pub netmask: Option<Ipv4Addr>,
     /// The default route; `None`: none.
     pub router: Option<Ipv4Addr>,
     /// Name servers.
@@ -136,6 +137,7 @@ fn read_interface(section: &mut Section<'_>) -> Option<Interface> {
     });
     let tftp = section.boolean("tftp").unwrap_or(true);
     let range = section.string_as("range", AddressRange::parse);
+    let netmask = section.ipv4("netmask");
     let router = section.ipv4("router");
     let dns = section.strings("dns", MAX_DNS_SERVERS, |text| {
         text.parse().map_err(|_| format!("\"{text}\" is not an IPv4 address"))
@@ -158,6 +160,7 @@ fn read_interface(section: &mut Section<'_>) -> Option<Interface> {
             }
             let pool = DhcpPool {
                 range: range?,
+                netmask,
                 router,
                 dns: dns.unwrap_or_default(),
                 lease: lease.unwrap_or(Duration::from_secs(12 * 3600)),
@@ -173,7 +176,7 @@ fn read_interface(section: &mut Section<'_>) -> Option<Interface> {
             InterfaceMode::Dhcp(pool)
         }
         other => {
-            for key in ["range", "router", "dns", "lease"] {
+            for key in ["range", "netmask", "router", "dns", "lease"] {
                 if section.value(key).is_some() {
                     section.report(key, format!("interface \"{name}\": {key} has no meaning in mode \"{other}\"; it belongs to mode \"dhcp\""));
                 }

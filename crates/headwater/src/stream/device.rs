@@ -327,7 +327,7 @@ impl CacheObserver for CacheLog {
         let (used, limit) = (usage.used, usage.limit);
         match cause {
             FullCause::Limit => {
-                tracing::error!(device, %used, %limit, "write cache full: the device's writes fail")
+                tracing::error!(device, %used, %limit, "write cache full: the device's writes fail");
             }
             FullCause::FileSystem => tracing::error!(
                 device, %used, %limit,

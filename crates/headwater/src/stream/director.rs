@@ -1,6 +1,6 @@
 //! What the boot services are told: which machines are answered, and what each boots.
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Instant;
 
 use netboot::director::{
@@ -18,6 +18,12 @@ use crate::timeline::recorder::NewBoot;
 /// The LUN of every device's disk.
 pub const LUN: u16 = 0;
 
+/// Has the state of a device written soon, without a wait.
+pub trait StateSaver: std::fmt::Debug + Send + Sync {
+    /// Has it written.
+    fn save(&self, device: &Arc<DeviceSlot>);
+}
+
 /// Decides for the boot services.
 #[derive(Debug)]
 pub struct BootDirector {
@@ -29,8 +35,8 @@ pub struct BootDirector {
     pub ids: Arc<BootIds>,
     /// Where disks are served.
     pub portals: Vec<SocketAddr>,
-    /// Takes devices whose state must be written.
-    pub to_save: mpsc::Sender<Arc<DeviceSlot>>,
+    /// Has the state of devices written.
+    pub saver: Box<dyn StateSaver>,
     /// For machines that are not served.
     pub strangers: LogLimit,
 }
@@ -81,8 +87,7 @@ impl Director for BootDirector {
         let prefix = &self.devices.config().iqn_prefix;
         let target = TargetName { device: device.name.clone(), boot: Some(boot.clone()) }.format(prefix);
         slot.hand_out(&boot);
-        // A receiver that is gone means that the server is shutting down, and then the states are saved at its end.
-        let _ = self.to_save.send(Arc::clone(&slot));
+        self.saver.save(&slot);
         let (id, vdisk) = (boot.as_str(), device.vdisk.as_str());
         self.recorder.script(&NewBoot {
             id,
@@ -91,14 +96,14 @@ impl Director for BootDirector {
             vdisk,
             target: &target,
         });
-        tracing::info!(device = device.name.as_str(), boot = id, vdisk, peer = %request.peer, "boot script handed out");
+        tracing::debug!(device = device.name.as_str(), boot = id, vdisk, peer = %request.peer, "boot planned");
         BootPlan::San(SanBoot {
             portal,
             target,
             lun: LUN,
             initiator: device.initiator.as_str().to_owned(),
             chap: device.chap.as_ref().map(|chap| (chap.user.clone(), chap.secret.clone())),
-            title: format!("{} boots {vdisk}", device.name),
+            title: format!("vDisk {vdisk} on {}", device.name),
         })
     }
 

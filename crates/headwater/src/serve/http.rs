@@ -1,0 +1,75 @@
+//! The public HTTP listener: an accept loop with the limits that strangers need.
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::ConnectInfo;
+use axum::{Extension, Router};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+
+/// The most connections at once.
+const MAX_CONNECTIONS: usize = 1024;
+
+/// How long a request's head may take, which also ends idle connections.
+const HEAD_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long the loop rests when the process has no file descriptors left.
+const REST: Duration = Duration::from_millis(100);
+
+/// Serves until `stopping` becomes true; connections that are open then end with their current request or with the
+/// process.
+pub(super) async fn serve(listener: TcpListener, router: Router, mut stopping: watch::Receiver<bool>) {
+    let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok(permit) = Arc::clone(&free).acquire_owned().await else { return };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stopped(&mut stopping) => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let (router, stopping) = (router.clone(), stopping.clone());
+                tokio::spawn(async move {
+                    connection(stream, peer, router, stopping).await;
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "HTTP connection not accepted");
+                tokio::time::sleep(REST).await;
+            }
+        }
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    router: Router,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let _ = stream.set_nodelay(true);
+    let service = router.layer(Extension(ConnectInfo(peer)));
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
+    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+    let mut connection = std::pin::pin!(connection);
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        () = stopped(&mut stopping) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%peer, %error, "HTTP connection ended");
+    }
+}
+
+/// Waits until the server stops.
+async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    let _ = stopping.wait_for(|stopping| *stopping).await;
+}

@@ -1,0 +1,290 @@
+//! `headwater serve`: everything is opened, bound and joined here, and taken down again.
+//!
+//! The order of the start is that of what can fail: images first, then ports, then the threads that use both, so a server that cannot
+//! serve says why and is gone, and a server that says it is ready is. The control plane runs on tokio, the iSCSI target on
+//! threads of its own.
+mod boot_network;
+pub mod explain;
+mod housekeeping;
+mod http;
+pub mod logging;
+mod notify;
+mod ready;
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use iscsi::directory::{Directory, IscsiName};
+use iscsi::server::{ServerConfig, ServerHandle, TargetServer};
+use netboot::director::Director;
+use netboot::service::NetbootHandle;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::admin::{self, Admin};
+use crate::config::{Config, DeviceName, InterfaceMode};
+use crate::log_limit::LogLimit;
+use crate::stream::boot_id::BootIds;
+use crate::stream::device::SessionEnder;
+use crate::stream::devices::Devices;
+use crate::stream::director::BootDirector;
+use crate::stream::directory::BootDirectory;
+use crate::stream::images::Images;
+use crate::timeline::store::BootStore;
+use crate::timeline::{Clock, Recorder};
+use explain::Transport;
+use housekeeping::Housekeeping;
+
+/// How long initiators have to log out when the server stops.
+const LOGOUT_WITHIN: Duration = Duration::from_secs(3);
+
+/// How long write caches have to be made lasting when the server stops: what is not, can be gone on with all the same
+/// unless the host restarts, too.
+const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+
+/// Serves until SIGTERM or SIGINT.
+///
+/// # Errors
+/// Why it could not start, in words for the administrator.
+pub async fn run(config: Config) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be caught")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be caught")?;
+    let server = Server::start(config).await?;
+    notify::notify("READY=1");
+    tracing::info!("ready");
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("SIGTERM: stopping; once more to stop at once"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: stopping; once more to stop at once"),
+    }
+    notify::notify("STOPPING=1");
+    tokio::select! {
+        () = server.stop() => tracing::info!("stopped"),
+        _ = terminate.recv() => tracing::warn!("stopped at once"),
+        _ = interrupt.recv() => tracing::warn!("stopped at once"),
+    }
+    Ok(())
+}
+
+/// Opens the images of a configuration, to tell whether a server could.
+///
+/// # Errors
+/// The first image that cannot be used.
+pub fn check(config: &Config) -> anyhow::Result<()> {
+    Images::open(&config.vdisks).map(drop)
+}
+
+/// A running server.
+pub struct Server {
+    config: Arc<Config>,
+    devices: Arc<Devices>,
+    recorder: Arc<Recorder>,
+    target: Arc<ServerHandle>,
+    netboot: NetbootHandle,
+    housekeeping: Housekeeping,
+    stopping: watch::Sender<bool>,
+    http: SocketAddr,
+}
+
+impl Server {
+    /// Starts everything.
+    ///
+    /// # Errors
+    /// What could not be started, and what to do about it.
+    pub async fn start(config: Config) -> anyhow::Result<Self> {
+        let config = Arc::new(config);
+        let images = Images::open(&config.vdisks)?;
+        make_directories(&config)?;
+        let devices = Arc::new(Devices::new(Arc::clone(&config), images)?);
+        let recorder = recorder(&config);
+        let ids = Arc::new(BootIds::default());
+        let ender: Arc<OnceLock<Box<dyn SessionEnder>>> = Arc::default();
+
+        let iscsi_listeners = listen_iscsi(&config)?;
+        let http_listener = tokio::net::TcpListener::bind(config.http_listen)
+            .await
+            .map_err(|error| explain::bind_failed("HTTP", config.http_listen, Transport::Tcp, &error))?;
+        let http = http_listener.local_addr()?;
+        let admin_listener = admin::bind(&config.admin_socket).map_err(|error| {
+            anyhow::anyhow!(
+                "the administration socket {} cannot be used: {error}",
+                config.admin_socket.display()
+            )
+        })?;
+
+        let directory: Arc<dyn Directory> = Arc::new(BootDirectory {
+            devices: Arc::clone(&devices),
+            recorder: Arc::clone(&recorder),
+            ids: Arc::clone(&ids),
+            ender: Arc::clone(&ender),
+            refusals: LogLimit::default(),
+        });
+        let target = TargetServer::start(iscsi_listeners, ServerConfig::default(), directory);
+        let target = Arc::new(target.context("the iSCSI target cannot be started")?);
+        let iscsi = target.local_addresses().to_vec();
+        // Nobody else sets it.
+        let _ = ender.set(Box::new(Ender(Arc::clone(&target))));
+
+        let housekeeping = Housekeeping::start(Arc::clone(&recorder))?;
+        let director: Arc<dyn Director> = Arc::new(BootDirector {
+            devices: Arc::clone(&devices),
+            recorder: Arc::clone(&recorder),
+            ids,
+            portals: iscsi.clone(),
+            saver: Box::new(housekeeping.saver()),
+            strangers: LogLimit::default(),
+        });
+        let netboot = start_netboot(&config, http.port(), director).await?;
+
+        let (stopping, stopped) = watch::channel(false);
+        let public = netboot::http::router(netboot.services()).merge(ready::router(Arc::clone(&recorder)));
+        tokio::spawn(http::serve(http_listener, public, stopped.clone()));
+        let admin = Arc::new(Admin {
+            recorder: Arc::clone(&recorder),
+            devices: Arc::clone(&devices),
+            ender,
+            started: Instant::now(),
+            iscsi: iscsi.clone(),
+            http,
+            stopping: stopped.clone(),
+        });
+        tokio::spawn(serve_admin(admin_listener, admin, stopped));
+        log_start(&config, &iscsi, http);
+        Ok(Self { config, devices, recorder, target, netboot, housekeeping, stopping, http })
+    }
+
+    /// Where disks are served.
+    #[must_use]
+    pub fn iscsi_addresses(&self) -> &[SocketAddr] {
+        self.target.local_addresses()
+    }
+
+    /// Where scripts are served.
+    #[must_use]
+    pub fn http_address(&self) -> SocketAddr {
+        self.http
+    }
+
+    /// Stops: nothing new is accepted, initiators are asked to log out, write caches and timelines are saved.
+    pub async fn stop(self) {
+        let Self { config, devices, recorder, target, netboot, housekeeping, stopping, .. } = self;
+        // Receivers that are gone have stopped already.
+        let _ = stopping.send(true);
+        netboot.shutdown().await;
+        let stopped = tokio::task::spawn_blocking(move || {
+            target.shutdown(LOGOUT_WITHIN);
+            close_write_caches(&devices);
+            housekeeping.stop();
+            recorder.save_changed();
+        });
+        if stopped.await.is_err() {
+            tracing::error!("stopping failed half-way");
+        }
+        let _ = std::fs::remove_file(&config.admin_socket);
+    }
+}
+
+struct Ender(Arc<ServerHandle>);
+
+impl SessionEnder for Ender {
+    fn end_target(&self, name: &IscsiName) {
+        if !self.0.end_target(name) {
+            tracing::error!(
+                target = name.as_str(),
+                "storage does not answer: an old session's requests still run"
+            );
+        }
+    }
+}
+
+fn make_directories(config: &Config) -> anyhow::Result<()> {
+    let leases = boot_network::lease_directory(config);
+    for directory in [&config.state_dir, &config.write_cache.directory, &leases] {
+        let what = || format!("the directory {} cannot be made", directory.display());
+        std::fs::create_dir_all(directory).with_context(what)?;
+    }
+    let left = vdisk::sweep(&config.write_cache.directory)?;
+    if !left.is_empty() {
+        tracing::info!(files = left.len(), "half-made write caches of a server that died removed");
+    }
+    Ok(())
+}
+
+/// The timeline's keeper, with the boots that were under way when the last server ended.
+fn recorder(config: &Config) -> Arc<Recorder> {
+    let store = BootStore::new(&config.state_dir, config.boots_kept);
+    let devices = store.devices().unwrap_or_default();
+    let devices: Vec<DeviceName> = devices.iter().filter_map(|name| DeviceName::parse(name).ok()).collect();
+    Recorder::new(Clock::start(), store, &devices)
+}
+
+fn listen_iscsi(config: &Config) -> anyhow::Result<Vec<TcpListener>> {
+    let listen = |address: &SocketAddr| {
+        TcpListener::bind(address)
+            .map_err(|error| explain::bind_failed("iSCSI", *address, Transport::Tcp, &error))
+    };
+    config.iscsi_listen.iter().map(listen).collect()
+}
+
+async fn start_netboot(
+    config: &Config,
+    http_port: u16,
+    director: Arc<dyn Director>,
+) -> anyhow::Result<NetbootHandle> {
+    let netboot = boot_network::config(config, http_port, &explain::interfaces())?;
+    Ok(netboot::service::start(netboot, director).await?)
+}
+
+async fn serve_admin(
+    listener: tokio::net::UnixListener,
+    admin: Arc<Admin>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let service = axum::serve(listener, admin::router(admin)).with_graceful_shutdown(async move {
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    });
+    if let Err(error) = service.await {
+        tracing::error!(%error, "the administration interface has ended");
+    }
+}
+
+/// Makes all write caches last, some at once, as long as there is time.
+fn close_write_caches(devices: &Arc<Devices>) {
+    const THREADS: usize = 8;
+    let deadline = Instant::now().checked_add(CLOSE_WITHIN);
+    let slots = devices.all();
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS.min(slots.len()) {
+            scope.spawn(|| {
+                while deadline.is_none_or(|deadline| Instant::now() < deadline) {
+                    let index = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    let Some(slot) = slots.get(index) else { return };
+                    slot.close();
+                }
+            });
+        }
+    });
+}
+
+fn log_start(config: &Config, iscsi: &[SocketAddr], http: SocketAddr) {
+    let listeners: Vec<String> = iscsi.iter().map(ToString::to_string).collect();
+    tracing::info!(
+        iscsi = listeners.join(", "),
+        http = %http,
+        admin_socket = %config.admin_socket.display(),
+        vdisks = config.vdisks.len(),
+        devices = config.devices.len(),
+        "serving"
+    );
+    if config.interfaces.iter().all(|interface| interface.mode == InterfaceMode::None) {
+        tracing::warn!("no [[interface]] with DHCP: another DHCP server must name the boot file");
+    }
+    if !Path::new("/proc/sys/kernel/random/boot_id").exists() {
+        tracing::warn!(
+            "the boot of this host cannot be told: write caches cannot be trusted after a restart"
+        );
+    }
+}
