@@ -17,7 +17,7 @@ cat >"$units/headwater-ready.service" <<'UNIT'
 [Unit]
 Description=Tell the Headwater server that this machine is up
 After=systemd-user-sessions.service iscsid.service
-# agetty hangs up the serial line when it starts; what is written at that moment is lost.
+# The line first, then the shell's prompts.
 Before=serial-getty@ttyS0.service getty.target
 [Service]
 Type=oneshot
@@ -26,16 +26,27 @@ ExecStart=/usr/local/sbin/golden-ready
 WantedBy=multi-user.target
 UNIT
 ln -sf ../headwater-ready.service "$units/multi-user.target.wants/"
-# A root shell on the serial console, for tests: dash has no line editor, so its output is what commands print.
+# A root shell on the serial console, for tests: without getty and login, which take seconds under emulation, and dash,
+# which has no line editor, so that its output is what commands print.
 cat >"$units/serial-getty@ttyS0.service.d/lab.conf" <<'UNIT'
 [Service]
+Type=simple
+Environment=HOME=/root TERM=dumb
+WorkingDirectory=/root
 ExecStart=
-ExecStart=-/sbin/agetty --autologin root --login-options '-p -f root' --noclear ttyS0 dumb
+ExecStart=-/bin/dash -i
+StandardInput=tty-force
+StandardOutput=tty
+StandardError=tty
+TTYReset=no
+TTYVHangup=no
 TTYVTDisallocate=no
 UNIT
-chroot "$root" chsh -s /bin/sh root
 # iscsid takes over the initramfs's session, or nobody would reconnect it after a server's restart.
 cat >"$units/iscsid.service.d/headwater.conf" <<'UNIT'
+[Unit]
+# It writes the initiator's name into the root file system.
+After=systemd-remount-fs.service
 [Service]
 ExecStartPre=
 ExecStartPre=/usr/local/sbin/iscsi-identity

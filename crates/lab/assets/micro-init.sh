@@ -8,6 +8,7 @@ mkdir -p /dev/pts /run/lock
 mount -t devpts devpts /dev/pts
 for module in /lib/modules/*.ko; do insmod "$module" || echo "MICRO: $module did not load"; done
 ip link set lo up
+hostname micro
 dead() {
     echo "MICRO-FAILED $*"
     exec setsid cttyhack sh

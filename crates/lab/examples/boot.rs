@@ -26,6 +26,7 @@ fn main() -> Result<()> {
     };
     let count: u8 = word(2).unwrap_or("1").parse().context("the count of guests")?;
     let network = Network::begin("boot-example")?;
+    network.keep_logs();
     let mut servers = StandIn::start(&network, &image.vhdx, count)?;
     let began = Instant::now();
     let mut guests = Vec::new();
@@ -41,7 +42,7 @@ fn main() -> Result<()> {
     servers.http.wait_for_log("POST /v1/ready", Duration::from_secs(10))?;
     for guest in &mut guests {
         let began = Instant::now();
-        println!("{}", guest.run("uname -r; hostname; cat /proc/uptime; ps | grep -c [i]scsid; ls -d /sys/class/iscsi_session/*/recovery_tmo && cat /sys/class/iscsi_session/*/recovery_tmo /etc/iscsi/initiatorname.iscsi")?);
+        println!("{}", guest.run("uname -r; hostname; cat /proc/uptime; busybox ps | grep [i]scsid; ls -d /sys/class/iscsi_session/*/recovery_tmo && cat /sys/class/iscsi_session/*/recovery_tmo /etc/iscsi/initiatorname.iscsi")?);
         println!("a command took {:.2} s", began.elapsed().as_secs_f32());
     }
     let guest = &mut guests[0];
