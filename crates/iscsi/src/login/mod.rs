@@ -469,3 +469,6 @@ fn refused(refusal: Refusal) -> No {
         Refusal::OutOfResources(reason) => No(Status(0x0302), reason),
     }
 }
+
+#[cfg(test)]
+mod tests;

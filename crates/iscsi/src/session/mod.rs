@@ -515,3 +515,6 @@ impl<W> Session<W> {
 fn broken(what: &'static str) -> Malformed {
     Malformed { reason: RejectReason::ProtocolError, what }
 }
+
+#[cfg(test)]
+mod tests;
