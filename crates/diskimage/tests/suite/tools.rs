@@ -66,8 +66,22 @@ pub(crate) fn open_as(path: &Path, format: Option<Format>) -> Image {
     Image::open(path, OpenOptions { format }).unwrap_or_else(|error| panic!("{error}: {}", error.refusal))
 }
 
-/// Holds all of an image against a raw file. Runs that are holes in the file and zeros in the image are not read.
+/// Holds all of an image against a raw file. Runs that are holes in the raw file and zeros in the image are not read.
 pub(crate) fn assert_same(image: &Image, raw: &Path) {
+    assert_same_but(image, raw, &|extent| extent.source == Source::Zero);
+}
+
+/// As [`assert_same`], of an image in the file at `path`: runs that are holes in both files are not read either.
+pub(crate) fn assert_same_sparse(image: &Image, path: &Path, raw: &Path) {
+    let stored = File::open(path).unwrap();
+    assert_same_but(image, raw, &|extent| match extent.source {
+        Source::Zero => true,
+        Source::File { at } => !has_data(&stored, at.get(), extent.range.length().get()),
+        Source::Replayed { .. } => false,
+    });
+}
+
+fn assert_same_but(image: &Image, raw: &Path, is_zero: &dyn Fn(&Extent) -> bool) {
     let file = File::open(raw).unwrap();
     let size = image.virtual_size().get();
     assert_eq!(file.metadata().unwrap().len(), size, "size");
@@ -75,7 +89,7 @@ pub(crate) fn assert_same(image: &Image, raw: &Path) {
     let mut at = 0;
     while at < size {
         let length = WINDOW_BYTES.min(size - at);
-        if !has_data(&file, at, length) && reads_as_zeros(image, at, length) {
+        if !has_data(&file, at, length) && extents(image, at, length).iter().all(is_zero) {
             at += length;
             continue;
         }
@@ -207,8 +221,4 @@ fn has_data(file: &File, at: u64, length: u64) -> bool {
         Err(rustix::io::Errno::NXIO) => false,
         Err(error) => panic!("{error}"),
     }
-}
-
-fn reads_as_zeros(image: &Image, at: u64, length: u64) -> bool {
-    extents(image, at, length).iter().all(|extent| extent.source == Source::Zero)
 }
