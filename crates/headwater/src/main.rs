@@ -10,10 +10,12 @@ use headwater::{commands, serve};
 fn main() -> ExitCode {
     match run(Cli::parse()) {
         Ok(text) => {
-            // A reader that has gone (head, less) is no error.
+            // The reader may have gone.
             let _ = std::io::stdout().write_all(text.as_bytes());
             ExitCode::SUCCESS
         }
+        // A reader that has gone (head, less) is no error.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             match error.downcast_ref::<Problems>() {
                 // Begins with the file's name already, one line for each problem.
@@ -23,6 +25,10 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 fn run(cli: Cli) -> anyhow::Result<String> {

@@ -114,8 +114,11 @@ fn latest_of_each(recorder: &Recorder) -> io::Result<Vec<BootRecord>> {
             latest.insert(device, record);
         }
     }
-    for record in live {
-        latest.insert(record.device.clone(), record); // rising ids: the latest wins
+    for record in recorder.recently_ended().into_iter().chain(live) {
+        if latest.get(&record.device).is_some_and(|known| known.id > record.id) {
+            continue;
+        }
+        latest.insert(record.device.clone(), record);
     }
     let mut boots: Vec<BootRecord> = latest.into_values().collect();
     boots.sort_by(|a, b| a.device.cmp(&b.device));
@@ -125,8 +128,10 @@ fn latest_of_each(recorder: &Recorder) -> io::Result<Vec<BootRecord>> {
 /// A device's boots, latest first, those under way with their figures of this moment; or the boot with this id.
 fn of_device_or_id(recorder: &Recorder, wanted: &str) -> io::Result<Vec<BootRecord>> {
     let mut boots = recorder.live_of(wanted);
-    for record in recorder.store().boots(wanted)? {
-        if !boots.iter().any(|live| live.id == record.id) {
+    // What has just ended may not be on disk yet.
+    let ended = recorder.recently_ended().into_iter().filter(|record| record.device == wanted);
+    for record in ended.chain(recorder.store().boots(wanted)?) {
+        if !boots.iter().any(|known| known.id == record.id) {
             boots.push(record);
         }
     }

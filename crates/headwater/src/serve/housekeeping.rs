@@ -1,4 +1,5 @@
-//! The thread that writes what must outlive the server: devices' states at once, timelines about once a second.
+//! The thread that writes what must outlive the server: devices' states at once, timelines at
+//! most once a second.
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -7,8 +8,11 @@ use crate::stream::device::DeviceSlot;
 use crate::stream::director::StateSaver;
 use crate::timeline::Recorder;
 
-/// How often timelines are written.
-const EVERY: Duration = Duration::from_secs(1);
+/// How often the thread looks for timelines that have changed.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How often one timeline is written.
+const SAVE_EVERY: Duration = Duration::from_secs(1);
 
 /// The thread, until it is stopped.
 #[derive(Debug)]
@@ -68,8 +72,8 @@ fn run(work: &mpsc::Receiver<Work>, recorder: &Recorder) {
             }
             Ok(Work::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => return,
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                recorder.save_changed();
-                next = Instant::now().checked_add(EVERY).unwrap_or(next);
+                recorder.save_changed(SAVE_EVERY);
+                next = Instant::now().checked_add(LOOK_EVERY).unwrap_or(next);
             }
         }
     }

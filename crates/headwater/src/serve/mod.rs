@@ -119,7 +119,6 @@ impl Server {
             recorder: Arc::clone(&recorder),
             ids: Arc::clone(&ids),
             ender: Arc::clone(&ender),
-            refusals: LogLimit::default(),
         });
         let target = TargetServer::start(iscsi_listeners, ServerConfig::default(), directory);
         let target = Arc::new(target.context("the iSCSI target cannot be started")?);
@@ -177,7 +176,7 @@ impl Server {
             target.shutdown(LOGOUT_WITHIN);
             close_write_caches(&devices);
             housekeeping.stop();
-            recorder.save_changed();
+            recorder.save_changed(Duration::ZERO);
         });
         if stopped.await.is_err() {
             tracing::error!("stopping failed half-way");

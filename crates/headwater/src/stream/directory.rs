@@ -1,6 +1,5 @@
 //! What the iSCSI target is told: who may see and log in to what, and which disk is there.
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 use iscsi::directory::{
     Authentication, ChapCredentials, Coexistence, Directory, Grant, IscsiName, LoginAttempt, Refusal,
@@ -11,7 +10,6 @@ use super::device::{DeviceSlot, SessionEnder};
 use super::devices::Devices;
 use super::director::LUN;
 use super::names::TargetName;
-use crate::log_limit::LogLimit;
 use crate::timeline::Recorder;
 use crate::timeline::recorder::NewBoot;
 
@@ -25,8 +23,6 @@ pub struct BootDirectory {
     pub ids: Arc<BootIds>,
     /// Ends sessions; there once the target runs.
     pub ender: Arc<OnceLock<Box<dyn SessionEnder>>>,
-    /// For refused logins.
-    pub refusals: LogLimit,
 }
 
 impl Directory for BootDirectory {
@@ -61,8 +57,7 @@ impl Directory for BootDirectory {
             Refusal::Unavailable("the server cannot make a boot id".to_owned())
         })?;
         let ender = self.ender.get().map(AsRef::as_ref);
-        let opened =
-            slot.open(&target, name, &fresh, ender).map_err(|refusal| self.refuse(attempt, refusal))?;
+        let opened = slot.open(&target, name, &fresh, ender)?;
         let device = &slot.device;
         let boot = NewBoot {
             id: opened.boot.as_str(),
@@ -89,7 +84,7 @@ impl Directory for BootDirectory {
 }
 
 impl BootDirectory {
-    /// LUN masking: whether this initiator may use this target.
+    /// LUN masking: whether this initiator may use this target. The target server logs refusals.
     fn admit(
         &self,
         attempt: &LoginAttempt,
@@ -101,39 +96,22 @@ impl BootDirectory {
             Some((target, slot))
         });
         let Some((target, slot)) = found else {
-            return Err(self.refuse(attempt, Refusal::NotFound("no device has such a target".to_owned())));
+            return Err(Refusal::NotFound(format!(
+                "no device has the target {name}, which {} wants",
+                attempt.initiator
+            )));
         };
         if slot.device.initiator != attempt.initiator {
-            let expected = &slot.device.initiator;
-            let why = format!("device \"{}\" belongs to initiator {expected}", slot.device.name);
-            return Err(self.refuse(attempt, Refusal::NotAuthorized(why)));
+            let (expected, found) = (&slot.device.initiator, &attempt.initiator);
+            let why = format!("device \"{}\" belongs to initiator {expected}, not {found}", slot.device.name);
+            return Err(Refusal::NotAuthorized(why));
         }
         Ok((target, slot))
-    }
-
-    fn refuse(&self, attempt: &LoginAttempt, refusal: Refusal) -> Refusal {
-        if let Some(held_back) = self.refusals.permit(Instant::now()) {
-            let LoginAttempt { initiator, peer, target, .. } = attempt;
-            let target = target.as_ref().map_or("", IscsiName::as_str);
-            tracing::warn!(%peer, %initiator, target, held_back, "login refused: {}", text(&refusal));
-        }
-        refusal
     }
 }
 
 impl std::fmt::Debug for BootDirectory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("BootDirectory").finish_non_exhaustive()
-    }
-}
-
-fn text(refusal: &Refusal) -> &str {
-    match refusal {
-        Refusal::AuthenticationFailed => "authentication failed",
-        Refusal::NotAuthorized(why)
-        | Refusal::NotFound(why)
-        | Refusal::Removed(why)
-        | Refusal::Unavailable(why)
-        | Refusal::OutOfResources(why) => why,
     }
 }

@@ -1,7 +1,7 @@
 //! The boots that are under way: what the boot services, the target and the beacon report is put together here.
 //!
 //! One mutex guards the table; nobody holds it over I/O. The data path does not know it: a session counts into
-//! [`StageCounters`]. Files are written by [`Recorder::save_changed`], which its owner calls about once a second.
+//! [`StageCounters`]. Files are written by [`Recorder::save_changed`], which its owner calls again and again.
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -62,8 +62,8 @@ struct LiveBoot {
     second: Arc<StageCounters>,
     /// Grows with every event.
     events: u64,
-    /// What `revision` was when the file was written.
-    saved: Option<u64>,
+    /// What `revision` was when the file was written, and when that was.
+    saved: Option<(u64, Moment)>,
 }
 
 /// What a new boot is.
@@ -313,16 +313,18 @@ impl Recorder {
         boots
     }
 
-    /// Writes the files of the boots that changed since the last call.
-    pub fn save_changed(&self) {
+    /// Writes the files of the boots that changed since they were written, each at most once in `every`.
+    pub fn save_changed(&self, every: Duration) {
+        let (now, every) = (self.clock.now(), Millis::from(every));
         let mut records = Vec::new();
         {
             let mut table = self.lock();
             records.append(&mut table.ended);
             for boot in table.live.values_mut().flatten() {
                 let revision = boot.revision();
-                if boot.saved != Some(revision) {
-                    boot.saved = Some(revision);
+                let due = boot.saved.is_none_or(|(saved, at)| saved != revision && now.since(at) >= every);
+                if due {
+                    boot.saved = Some((revision, now));
                     records.push(boot.snapshot());
                 }
             }

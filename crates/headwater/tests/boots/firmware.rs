@@ -1,0 +1,78 @@
+//! Every way of firmware to the disk, and two machines at once.
+use lab::{Firmware, MICRO_READY_WITHIN};
+
+use crate::site::{Device, Dhcp, Site, read_proof, write_proof};
+
+#[test]
+fn bios_and_uefi_machines_boot_at_once_each_with_its_own_clean_disk() {
+    let devices = [Device::new("bios-1", 0), Device::new("uefi-1", 1)];
+    let site = Site::micro("two-at-once", &devices);
+    let before = site.image_hash();
+    let firmware = [Firmware::BiosIpxeRom, Firmware::UefiIpxeRom];
+    let mut guests: Vec<_> =
+        devices.iter().zip(firmware).map(|(d, firmware)| site.start(d, firmware)).collect();
+    for guest in &mut guests {
+        guest.wait_for(lab::micro::READY, MICRO_READY_WITHIN).unwrap();
+    }
+    for (device, guest) in devices.iter().zip(&mut guests) {
+        assert_eq!(read_proof(guest), "none");
+        write_proof(guest, device.name);
+    }
+    for (device, guest) in devices.iter().zip(&mut guests) {
+        assert_eq!(read_proof(guest), device.name, "the other device's write came through");
+    }
+    // A reboot begins with a clean disk; the other machine keeps what it wrote.
+    let [bios, uefi] = &mut guests[..] else { panic!("two guests") };
+    bios.reset().unwrap();
+    bios.wait_for(lab::micro::READY, MICRO_READY_WITHIN).unwrap();
+    assert_eq!(read_proof(bios), "none");
+    assert_eq!(read_proof(uefi), "uefi-1");
+    drop(guests);
+    assert_eq!(site.image_hash(), before, "the golden image changed");
+}
+
+#[test]
+fn uefi_machine_without_a_network_rom_boots_by_pxe() {
+    let device = Device::new("uefi-pxe", 2);
+    let site = Site::micro("uefi-pxe", &[Device::new("uefi-pxe", 2)]);
+    site.boot(&device, Firmware::UefiPxe);
+    let record = site.boot_record(&device);
+    let file = step(&record, "boot-file");
+    assert_eq!((&file["name"], &file["protocol"]), (&"ipxe.efi".into(), &"tftp".into()));
+    assert!(file["size_bytes"].as_u64().unwrap() > 100_000, "{file}");
+}
+
+#[test]
+fn uefi_machine_boots_by_http() {
+    let device = Device::new("uefi-http", 3);
+    let site = Site::micro("uefi-http", &[Device::new("uefi-http", 3)]);
+    site.boot(&device, Firmware::UefiHttp);
+    assert_eq!(step(&site.boot_record(&device), "boot-file")["protocol"], "http");
+}
+
+#[test]
+fn machines_boot_beside_another_dhcp_server() {
+    let devices = [Device::new("proxy-bios", 4), Device::new("proxy-uefi", 5)];
+    let site = Site::begin("proxy", Dhcp::Beside, lab::micro::micro().unwrap(), &devices);
+    for (device, firmware) in devices.iter().zip([Firmware::BiosIpxeRom, Firmware::UefiPxe]) {
+        let mut guest = site.boot(device, firmware);
+        write_proof(&mut guest, device.name);
+    }
+}
+
+#[test]
+fn machine_with_a_chap_secret_boots() {
+    let device = Device {
+        name: "chap",
+        index: 6,
+        more: "chap_user = \"chap\"\nchap_secret = \"a secret of sixteen\"",
+    };
+    let site = Site::micro("chap", std::slice::from_ref(&device));
+    let mut guest = site.boot(&device, Firmware::BiosIpxeRom);
+    write_proof(&mut guest, "with CHAP");
+}
+
+fn step<'a>(record: &'a serde_json::Value, kind: &str) -> &'a serde_json::Value {
+    let steps = record["steps"].as_array().unwrap();
+    steps.iter().find(|step| step["step"] == kind).unwrap_or_else(|| panic!("no step {kind} in {record:#}"))
+}

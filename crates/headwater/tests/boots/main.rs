@@ -1,0 +1,9 @@
+//! Real machines (QEMU, emulated) boot from a real `headwater serve` over a real network.
+//!
+//! `cargo test` alone leaves this target out; `cargo xtask test` runs it, or `cargo test -p headwater --test boots`. It
+//! needs root, and Debian packages that the lab installs. Boots run one after the other: emulation needs the processors.
+mod debian;
+mod faults;
+mod firmware;
+mod site;
+mod write_cache;

@@ -1,0 +1,146 @@
+//! A site for boot tests: a lab network with a server, some devices, and one golden image.
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use lab::{Firmware, Guest, GuestSpec, Image, MICRO_READY_WITHIN, Network, Server, ServerSpec};
+use serde_json::Value;
+
+/// Emulated machines take all processors: one site at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_headwater");
+
+/// A device of the configuration. Its machine is the guest with the same index.
+pub(crate) struct Device {
+    pub(crate) name: &'static str,
+    pub(crate) index: u8,
+    /// More lines of its `[[device]]`.
+    pub(crate) more: &'static str,
+}
+
+impl Device {
+    pub(crate) fn new(name: &'static str, index: u8) -> Self {
+        Self { name, index, more: "" }
+    }
+
+    pub(crate) fn spec(&self, firmware: Firmware) -> GuestSpec {
+        GuestSpec::new(self.name, firmware, self.index)
+    }
+}
+
+/// What serves DHCP.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dhcp {
+    /// Headwater.
+    Ours,
+    /// A site's dnsmasq; Headwater adds boot information as proxyDHCP.
+    Beside,
+}
+
+/// Everything but the machines.
+pub(crate) struct Site {
+    pub(crate) server: Server,
+    // Dropped after the server.
+    _site_dhcp: Option<lab::Service>,
+    pub(crate) network: Network,
+    pub(crate) image: Image,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Site {
+    /// A site whose devices boot the micro guest.
+    pub(crate) fn micro(name: &str, devices: &[Device]) -> Self {
+        Self::begin(name, Dhcp::Ours, lab::micro::micro().unwrap(), devices)
+    }
+
+    pub(crate) fn begin(name: &str, dhcp: Dhcp, image: Image, devices: &[Device]) -> Self {
+        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        lab::packages::ensure(lab::packages::TEST).unwrap();
+        let network = Network::begin(name).unwrap();
+        let site_dhcp = (dhcp == Dhcp::Beside).then(|| network.site_dhcp().unwrap());
+        let mut spec = ServerSpec::new(PROGRAM, configuration(&network, dhcp, &image, devices));
+        if dhcp == Dhcp::Beside {
+            spec.udp_ports.push(4011);
+        }
+        let server = Server::start(&network, spec).unwrap();
+        Self { server, _site_dhcp: site_dhcp, network, image, _turn: turn }
+    }
+
+    /// Powers a device on.
+    pub(crate) fn start(&self, device: &Device, firmware: Firmware) -> Guest {
+        Guest::start(&self.network, &device.spec(firmware)).unwrap()
+    }
+
+    /// Powers a device with the micro guest on and waits until it is up.
+    pub(crate) fn boot(&self, device: &Device, firmware: Firmware) -> Guest {
+        let mut guest = self.start(device, firmware);
+        guest.wait_for(lab::micro::READY, MICRO_READY_WITHIN).unwrap();
+        guest
+    }
+
+    /// The last boot of a device, as `headwater boots show` tells it.
+    pub(crate) fn boot_record(&self, device: &Device) -> Value {
+        let text = self.headwater(&["boots", "show", device.name, "--output", "json"]);
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// Runs a command of the program against the server.
+    pub(crate) fn headwater(&self, arguments: &[&str]) -> String {
+        let mut command = self.network.command(PROGRAM);
+        command.arg("--socket").arg(self.network.socket("headwater")).args(arguments);
+        stdout(&mut command)
+    }
+
+    /// The image file's hash: it must never change.
+    pub(crate) fn image_hash(&self) -> String {
+        hash(&self.image.vhdx)
+    }
+}
+
+fn hash(file: &Path) -> String {
+    stdout(Command::new("sha256sum").arg(file))
+}
+
+fn stdout(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{text}{complaint}", output.status);
+    text
+}
+
+fn configuration(network: &Network, dhcp: Dhcp, image: &Image, devices: &[Device]) -> String {
+    let folder = network.folder().display();
+    let mode = match dhcp {
+        Dhcp::Ours => "mode = \"dhcp\"\nrange = \"10.77.0.100-10.77.0.199\"",
+        Dhcp::Beside => "mode = \"proxy\"",
+    };
+    let mut text = format!(
+        "state_dir = \"{folder}/state\"\nadmin_socket = \"{socket}\"\n\
+         [[interface]]\nname = \"{interface}\"\n{mode}\n[[vdisk]]\nname = \"golden\"\nfile = \"{image}\"\n",
+        socket = network.socket("headwater").display(),
+        interface = lab::INTERFACE,
+        image = image.vhdx.display(),
+    );
+    for device in devices {
+        let mac = device.spec(Firmware::BiosIpxeRom).mac;
+        let (name, more) = (device.name, device.more);
+        text.push_str(&format!(
+            "[[device]]\nname = \"{name}\"\nmac = \"{mac}\"\nvdisk = \"golden\"\n{more}\n"
+        ));
+    }
+    text
+}
+
+/// Writes a file of the device's own and sees it on its disk.
+pub(crate) fn write_proof(guest: &mut Guest, text: &str) {
+    guest.run(&format!("echo '{text}' >/data/proof && sync")).unwrap();
+    assert_eq!(read_proof(guest), text);
+}
+
+/// What [`write_proof`] wrote, read from the disk and not from memory; `none` where there is nothing.
+pub(crate) fn read_proof(guest: &mut Guest) -> String {
+    let command = "echo 3 >/proc/sys/vm/drop_caches; cat /data/proof 2>/dev/null || echo none";
+    guest.run(command).unwrap().trim().to_owned()
+}
