@@ -63,6 +63,12 @@ impl Network {
         self.0.run.folder()
     }
 
+    /// A path for a Unix socket: short, since those end at 107 bytes. It goes with the network.
+    #[must_use]
+    pub fn socket(&self, name: &str) -> std::path::PathBuf {
+        self.0.run.socket(name)
+    }
+
     /// Keeps the logs of guests and services when the network goes, as after a failure.
     pub fn keep_logs(&self) {
         self.0.run.keep_logs();
