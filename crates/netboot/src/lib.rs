@@ -20,6 +20,7 @@
     clippy::arithmetic_side_effects,
     clippy::panic
 )]
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "an overflow fails the test"))]
 
 mod advertiser;
 pub mod boot_files;

@@ -48,7 +48,7 @@ pub struct InterfaceConfig {
     /// Whether boot files are served by TFTP.
     pub tftp: bool,
     /// Whether IPv6 router solicitations are answered with "no router here", so that iPXE does not wait for one. `None`: as DHCP
-    /// server yes, as proxy no.
+    /// server yes, else no.
     pub router_advertisements: Option<bool>,
 }
 
@@ -64,6 +64,8 @@ pub enum Mode {
     },
     /// A proxy: boot information beside the site's DHCP server.
     Proxy,
+    /// Nothing: the site's DHCP server names the boot file, too.
+    None,
 }
 
 /// Why the boot services cannot start.
@@ -229,16 +231,23 @@ impl NetbootHandle {
         let boot =
             BootServer { address, http_port: config.http_port, names: config.boot_files.names.clone() };
         let role = role(config, interface, &boot)?;
-        let server = matches!(role, Role::Server(..));
-        let dhcp = DhcpService {
-            interface: name.clone(),
-            socket: sockets::udp("DHCP", name, Ipv4Addr::UNSPECIFIED, SERVER_PORT)?,
-            pxe_socket: sockets::udp("PXE boot server", name, Ipv4Addr::UNSPECIFIED, PXE_PORT)?,
-            boot,
-            role,
-            services: services.clone(),
-            guard: Guard::default(),
+        let (server, mode) = match &role {
+            Some(Role::Server(..)) => (true, "DHCP server"),
+            Some(Role::Proxy) => (false, "proxyDHCP"),
+            None => (false, "no DHCP"),
         };
+        if let Some(role) = role {
+            let dhcp = DhcpService {
+                interface: name.clone(),
+                socket: sockets::udp("DHCP", name, Ipv4Addr::UNSPECIFIED, SERVER_PORT)?,
+                pxe_socket: sockets::udp("PXE boot server", name, Ipv4Addr::UNSPECIFIED, PXE_PORT)?,
+                boot,
+                role,
+                services: services.clone(),
+                guard: Guard::default(),
+            };
+            self.graceful.spawn(dhcp.run(stopped.clone()));
+        }
         if interface.tftp {
             let socket = sockets::udp("TFTP", name, address, tftp::PORT)?;
             let Services { files, neighbours, director } = services;
@@ -255,15 +264,17 @@ impl NetbootHandle {
                 Err(error) => return Err(error),
             }
         }
-        self.graceful.spawn(dhcp.run(stopped.clone()));
-        let mode = if server { "DHCP server" } else { "proxyDHCP" };
         tracing::info!(interface = name, %address, mode, tftp = interface.tftp, "boot services run");
         Ok(())
     }
 }
 
-fn role(config: &NetbootConfig, interface: &InterfaceConfig, boot: &BootServer) -> Result<Role, StartError> {
-    let Mode::Dhcp { subnet, relayed } = &interface.mode else { return Ok(Role::Proxy) };
+fn role(config: &NetbootConfig, interface: &InterfaceConfig, boot: &BootServer) -> Result<Option<Role>, StartError> {
+    let (subnet, relayed) = match &interface.mode {
+        Mode::Dhcp { subnet, relayed } => (subnet, relayed),
+        Mode::Proxy => return Ok(Some(Role::Proxy)),
+        Mode::None => return Ok(None),
+    };
     let wrong = |source| StartError::Subnet { interface: interface.name.clone(), source };
     let mut server = Server::new(boot.clone(), subnet.clone(), relayed.clone()).map_err(wrong)?;
     let path =
@@ -275,7 +286,7 @@ fn role(config: &NetbootConfig, interface: &InterfaceConfig, boot: &BootServer) 
             Err(source) => return Err(StartError::Leases { path: path.clone(), source }),
         }
     }
-    Ok(Role::Server(Box::new(server), path))
+    Ok(Some(Role::Server(Box::new(server), path)))
 }
 
 /// Logs that a socket failed, and waits a little.

@@ -183,6 +183,14 @@ impl LeaseTable {
         true
     }
 
+    /// Withdraws an offer: `mac` took another server's. A lease that was acknowledged runs on.
+    pub fn withdraw(&mut self, mac: MacAddress) {
+        let held = self.by_mac.get(&mac).and_then(|address| self.by_address.get(address));
+        if held.is_some_and(|lease| lease.hold == Hold::Offered) {
+            self.release(mac, None);
+        }
+    }
+
     /// Leaves the address alone for a while: `mac`, which it was given to, found it in use. True: it was `mac`'s.
     pub fn decline(&mut self, mac: MacAddress, address: Ipv4Addr, now: UnixSeconds) -> bool {
         if !self.release(mac, Some(address)) {

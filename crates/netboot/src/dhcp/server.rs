@@ -153,14 +153,7 @@ impl Exchange<'_> {
     fn request(self) -> Outcome {
         let mac = self.mac();
         if self.message.server_id.is_some_and(|id| id != self.boot.address) {
-            // It takes another server's offer: ours is withdrawn.
-            if self
-                .leases
-                .taken(self.message.requested.unwrap_or(Ipv4Addr::UNSPECIFIED), mac, self.now)
-                .is_none()
-            {
-                self.leases.release(mac, None);
-            }
+            self.leases.withdraw(mac);
             return Outcome::silent();
         }
         let steps = vec![(mac, BootStep::Request(self.message.firmware))];

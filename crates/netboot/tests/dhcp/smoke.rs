@@ -1,0 +1,80 @@
+//! Mutated packets: nothing panics, tables stay bounded, answers stay decodable.
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+
+use mutate::Mutator;
+use netboot::dhcp::client::{ClientMessage, MessageType};
+use netboot::dhcp::leases::UnixSeconds;
+use netboot::dhcp::options;
+use netboot::dhcp::packet::{MAX_PACKET_BYTES, Packet};
+use netboot::dhcp::proxy::{handle_boot_request, handle_broadcast};
+use netboot::dhcp::server::Server;
+use netboot::director::MacAddress;
+
+use super::support::{GOLDEN, SERVE, boot_server, golden, subnet};
+
+fn mutator() -> Mutator {
+    Mutator::new(GOLDEN.map(golden).to_vec(), MAX_PACKET_BYTES + 10)
+}
+
+#[test]
+fn mutated_packets_are_read_or_refused_and_survive_rewriting() {
+    let mut read = 0;
+    mutator().run(60_000, |bytes| {
+        let Ok(mut packet) = Packet::decode(bytes) else { return };
+        read += 1;
+        // Overloaded fields come back as plain options.
+        packet.options.set(options::OVERLOAD, [0]);
+        let wire = packet.encode();
+        if wire.len() <= MAX_PACKET_BYTES {
+            assert_eq!(Packet::decode(&wire).unwrap(), packet);
+        }
+    });
+    assert!(read > 5_000, "only {read} were packets");
+}
+
+/// Who may use which address, as the server's answers say: the model that the server is held against.
+#[derive(Default)]
+struct Given(HashMap<Ipv4Addr, (MacAddress, UnixSeconds)>);
+
+impl Given {
+    /// The machine may have given up what it had.
+    fn forget(&mut self, mac: MacAddress) {
+        self.0.retain(|_, (holder, _)| *holder != mac);
+    }
+
+    fn acknowledge(&mut self, address: Ipv4Addr, mac: MacAddress, now: UnixSeconds, end: UnixSeconds) {
+        if let Some((holder, until)) = self.0.get(&address) {
+            assert!(*holder == mac || *until <= now, "{address} of {holder} was given to {mac}, too");
+        }
+        self.forget(mac);
+        self.0.insert(address, (mac, end));
+    }
+}
+
+#[test]
+fn mutated_conversations_leave_server_and_proxy_sound() {
+    let mut server = Server::new(boot_server(), subnet(), vec![]).unwrap();
+    let (mut now, mut answered, mut given) = (UnixSeconds(1_700_000_000), 0, Given::default());
+    mutator().run(60_000, |bytes| {
+        now = now.after(1);
+        let Ok(message) = ClientMessage::decode(bytes) else { return };
+        if matches!(message.kind, MessageType::Release | MessageType::Decline) {
+            given.forget(message.mac);
+        }
+        let served = server.handle(&message, &SERVE, now);
+        let proxied = [handle_broadcast, handle_boot_request].map(|f| f(&boot_server(), &message, &SERVE));
+        for reply in [served].into_iter().chain(proxied).filter_map(|outcome| outcome.reply) {
+            answered += 1;
+            let reply = Packet::decode(&reply.bytes).unwrap();
+            assert_eq!((reply.xid, reply.mac), (message.xid, message.mac));
+            if reply.options.byte(options::MESSAGE_TYPE) == Some(5) && !reply.yiaddr.is_unspecified() {
+                assert!(subnet().in_pool(reply.yiaddr), "{}", reply.yiaddr);
+                let lease_s = reply.options.u32(options::LEASE_TIME).unwrap();
+                given.acknowledge(reply.yiaddr, reply.mac, now, now.after(lease_s.into()));
+            }
+        }
+        assert!(server.lease_count() <= 101, "{} leases in a pool of 101", server.lease_count());
+    });
+    assert!(answered > 5_000 && given.0.len() > 20, "{answered} answers, {} leases", given.0.len());
+}
