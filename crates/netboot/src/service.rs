@@ -269,7 +269,11 @@ impl NetbootHandle {
     }
 }
 
-fn role(config: &NetbootConfig, interface: &InterfaceConfig, boot: &BootServer) -> Result<Option<Role>, StartError> {
+fn role(
+    config: &NetbootConfig,
+    interface: &InterfaceConfig,
+    boot: &BootServer,
+) -> Result<Option<Role>, StartError> {
     let (subnet, relayed) = match &interface.mode {
         Mode::Dhcp { subnet, relayed } => (subnet, relayed),
         Mode::Proxy => return Ok(Some(Role::Proxy)),
