@@ -20,11 +20,10 @@ pub(super) fn config(config: &Config, http_port: u16, present: &[String]) -> any
         if !present.contains(&interface.name) {
             return Err(explain::interface_absent(&interface.name, present));
         }
-        let Some(mode) = mode(interface)? else { continue };
         interfaces.push(InterfaceConfig {
             name: interface.name.clone(),
             address: None,
-            mode,
+            mode: mode(interface)?,
             tftp: interface.tftp,
             router_advertisements: None,
         });
@@ -43,12 +42,12 @@ pub(super) fn lease_directory(config: &Config) -> PathBuf {
     config.state_dir.join("leases")
 }
 
-fn mode(interface: &Interface) -> anyhow::Result<Option<Mode>> {
+fn mode(interface: &Interface) -> anyhow::Result<Mode> {
     match &interface.mode {
-        InterfaceMode::None => Ok(None),
-        InterfaceMode::Proxy => Ok(Some(Mode::Proxy)),
+        InterfaceMode::None => Ok(Mode::None),
+        InterfaceMode::Proxy => Ok(Mode::Proxy),
         InterfaceMode::Dhcp(pool) => {
-            Ok(Some(Mode::Dhcp { subnet: subnet(&interface.name, pool)?, relayed: Vec::new() }))
+            Ok(Mode::Dhcp { subnet: subnet(&interface.name, pool)?, relayed: Vec::new() })
         }
     }
 }

@@ -21,6 +21,9 @@ use crate::config::DeviceName;
 /// How long steps wait for the script that begins their boot.
 const PENDING_FOR: Millis = Millis::from_us(5 * 60 * 1_000_000);
 
+/// How long into a boot an operating system's own DHCP is part of it.
+const OS_DHCP_WITHIN: Millis = Millis::from_us(10 * 60 * 1_000_000);
+
 /// The most machines whose steps wait: anybody can send a DHCPDISCOVER.
 const MAX_PENDING_MACHINES: usize = 4096;
 
@@ -177,9 +180,13 @@ impl Recorder {
     /// A machine took a step. What firmware and iPXE do waits for the script that begins their boot; what an operating
     /// system does belongs to the boot that runs.
     pub fn step(&self, mac: MacAddress, step: BootStep) {
-        let now = self.clock.now();
+        self.step_at(self.clock.now(), mac, step);
+    }
+
+    fn step_at(&self, now: Moment, mac: MacAddress, step: BootStep) {
         let (at, kind, client) = translate(now, step);
         let mut table = self.lock();
+        table.forget_stale(mac, now);
         if client == Some(ClientKind::Other)
             || matches!(kind, StepKind::DhcpOffer { .. } | StepKind::DhcpAck { .. })
         {
@@ -187,14 +194,17 @@ impl Recorder {
             if !table.pending.contains_key(&mac)
                 && let Some(boot) = table.by_mac(mac)
             {
-                boot.touch().step(at, kind);
-                drop(table);
-                self.notify();
+                // Later ones are renewals of a lease: no part of a boot.
+                if boot.record.ready_at_ms.is_none() && boot.record.relative(now) <= OS_DHCP_WITHIN {
+                    boot.touch().step(at, kind);
+                    drop(table);
+                    self.notify();
+                }
                 return;
             }
         }
         let firmware = matches!(kind, StepKind::DhcpDiscover { .. }) && client != Some(ClientKind::Ipxe);
-        table.make_room(now);
+        table.make_room(mac, now);
         let steps = table.pending.entry(mac).or_default();
         if firmware && steps.iter().any(|(_, step)| is_past_firmware(step)) {
             // The machine was switched off and on on its way: this is another boot.
@@ -208,7 +218,10 @@ impl Recorder {
 
     /// A script was handed out: a boot is about to begin, with the steps that led to it.
     pub fn script(&self, boot: &NewBoot<'_>) {
-        let now = self.clock.now();
+        self.script_at(self.clock.now(), boot);
+    }
+
+    fn script_at(&self, now: Moment, boot: &NewBoot<'_>) {
         let mut table = self.lock();
         let pending = boot.mac.and_then(|mac| table.pending.remove(&mac)).unwrap_or_default();
         let mut steps: Vec<_> = pending.into_iter().filter(|(at, _)| now.since(*at) <= PENDING_FOR).collect();
@@ -227,7 +240,16 @@ impl Recorder {
     /// initiator is configured by hand, or its record is lost) is known from now on.
     #[must_use]
     pub fn login(self: &Arc<Self>, boot: &NewBoot<'_>, isid: Isid, peer: SocketAddr) -> SessionTap {
-        let now = self.clock.now();
+        self.login_at(self.clock.now(), boot, isid, peer)
+    }
+
+    fn login_at(
+        self: &Arc<Self>,
+        now: Moment,
+        boot: &NewBoot<'_>,
+        isid: Isid,
+        peer: SocketAddr,
+    ) -> SessionTap {
         let mut table = self.lock();
         table.end_before(boot.device, boot.id, now);
         if table.by_id(boot.device, boot.id).is_none() {
@@ -412,9 +434,17 @@ impl Table {
         self.ended.push(record);
     }
 
-    /// Forgets the steps of machines that have been silent for long, or of the most silent one.
-    fn make_room(&mut self, now: Moment) {
-        if self.pending.len() < MAX_PENDING_MACHINES {
+    /// Forgets a machine's steps if they have waited too long.
+    fn forget_stale(&mut self, mac: MacAddress, now: Moment) {
+        let last = self.pending.get(&mac).and_then(VecDeque::back).map(|(at, _)| *at);
+        if last.is_some_and(|at| now.since(at) > PENDING_FOR) {
+            self.pending.remove(&mac);
+        }
+    }
+
+    /// Where there is none for one more machine, forgets the steps of those that have been silent for long, or of the most silent one.
+    fn make_room(&mut self, mac: MacAddress, now: Moment) {
+        if self.pending.len() < MAX_PENDING_MACHINES || self.pending.contains_key(&mac) {
             return;
         }
         let last = |steps: &VecDeque<(Moment, StepKind)>| steps.back().map(|(at, _)| *at);
@@ -503,5 +533,184 @@ fn is_past_firmware(step: &StepKind) -> bool {
             client == client_text(ClientKind::Ipxe)
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timeline::Status;
+
+    const MAC: MacAddress = MacAddress([0x52, 0x54, 0, 0x77, 0, 0x10]);
+    const IPXE: Isid = Isid([0x40, 0, 0x27, 0x23, 0, 1]);
+    const LINUX: Isid = Isid([0, 2, 0x3d, 0, 0, 1]);
+
+    struct Bench {
+        dir: tempfile::TempDir,
+        recorder: Arc<Recorder>,
+        device: DeviceName,
+        start: Moment,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let recorder = Recorder::new(Clock::start(), BootStore::new(dir.path(), 5), &[]);
+            let device = DeviceName::parse("lab-01").unwrap();
+            let start = recorder.clock().now();
+            Self { dir, recorder, device, start }
+        }
+
+        fn at(&self, ms: u64) -> Moment {
+            self.start.after(Millis::from_us(ms * 1000))
+        }
+
+        fn boot<'a>(&'a self, id: &'a str) -> NewBoot<'a> {
+            NewBoot { id, device: &self.device, mac: Some(MAC), vdisk: "debian", target: "t" }
+        }
+
+        fn step(&self, ms: u64, step: BootStep) {
+            self.recorder.step_at(self.at(ms), MAC, step);
+        }
+
+        fn only_boot(&self) -> BootRecord {
+            let [boot] = self.recorder.live_of("lab-01").try_into().unwrap();
+            boot
+        }
+    }
+
+    fn peer(last: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, last], 4711))
+    }
+
+    #[test]
+    fn steps_before_the_script_belong_to_the_boot_that_it_begins() {
+        let bench = Bench::new();
+        bench.step(0, BootStep::Discover(ClientKind::BiosPxe));
+        bench.step(1, BootStep::Offer(None));
+        let took = Duration::from_millis(90);
+        let file = BootStep::BootFile { name: "undionly.kpxe".into(), protocol: "tftp", size_bytes: 7, took };
+        bench.step(500, file);
+        bench.step(600, BootStep::Discover(ClientKind::Ipxe));
+        bench.recorder.script_at(bench.at(700), &bench.boot("b1"));
+        let boot = bench.only_boot();
+        let times: Vec<u64> = boot.steps.iter().map(|step| step.at_ms.us() / 1000).collect();
+        assert_eq!(times, [0, 1, 410, 600, 700]);
+        assert_eq!((boot.started_unix_us, boot.status), (bench.at(0), Status::Waiting));
+    }
+
+    #[test]
+    fn steps_that_waited_too_long_are_dropped() {
+        let bench = Bench::new();
+        bench.step(0, BootStep::Discover(ClientKind::BiosPxe));
+        let later = PENDING_FOR.us() / 1000 + 1;
+        bench.recorder.script_at(bench.at(later), &bench.boot("b1"));
+        assert_eq!(bench.only_boot().steps.len(), 1);
+    }
+
+    #[test]
+    fn machine_that_starts_over_begins_its_steps_anew() {
+        let bench = Bench::new();
+        bench.step(0, BootStep::Discover(ClientKind::BiosPxe));
+        bench.step(10, BootStep::Discover(ClientKind::BiosPxe)); // only sent again
+        bench.step(20, BootStep::Discover(ClientKind::Ipxe));
+        bench.step(9000, BootStep::Discover(ClientKind::BiosPxe));
+        bench.recorder.script_at(bench.at(9500), &bench.boot("b1"));
+        assert_eq!(bench.only_boot().steps.len(), 2);
+    }
+
+    #[test]
+    fn dhcp_of_the_operating_system_belongs_to_the_running_boot_until_it_is_ready() {
+        let bench = Bench::new();
+        bench.recorder.script_at(bench.at(0), &bench.boot("b1"));
+        let _firmware = bench.recorder.login_at(bench.at(10), &bench.boot("b1"), IPXE, peer(9));
+        bench.step(20, BootStep::Request(ClientKind::Other));
+        bench.step(21, BootStep::Ack(None));
+        assert_eq!(bench.only_boot().steps.len(), 4);
+        assert!(bench.recorder.ready(Some(MAC), peer(1).ip()).is_some());
+        bench.step(30, BootStep::Request(ClientKind::Other));
+        bench.step(31, BootStep::Ack(None));
+        assert_eq!(bench.only_boot().steps.len(), 5);
+    }
+
+    #[test]
+    fn requests_are_counted_in_the_stage_of_their_session() {
+        let bench = Bench::new();
+        let range = |bytes| ByteRange::new(block::ByteOffset::ZERO, block::ByteLength::new(bytes)).unwrap();
+        let firmware = bench.recorder.login_at(bench.at(0), &bench.boot("b1"), IPXE, peer(9));
+        firmware.request_done(RequestKind::Read, range(512), Duration::from_micros(5), true);
+        let system = bench.recorder.login_at(bench.at(900), &bench.boot("b1"), LINUX, peer(9));
+        system.request_done(RequestKind::Read, range(4096), Duration::from_micros(5), true);
+        system.request_done(RequestKind::Write, range(8192), Duration::from_micros(5), false);
+        firmware.ended(SessionEnd::Replaced);
+        let boot = bench.only_boot();
+        let (first, second) = (boot.first_stage.unwrap(), boot.second_stage.unwrap());
+        assert_eq!((first.reads.bytes, second.reads.bytes, second.writes.errors), (512, 4096, 1));
+        assert_eq!((boot.status, boot.sessions), (Status::SecondStage, 1));
+    }
+
+    #[test]
+    fn beacon_without_a_mac_finds_the_only_session_from_its_address() {
+        let bench = Bench::new();
+        let _one = bench.recorder.login_at(bench.at(0), &bench.boot("b1"), IPXE, peer(9));
+        assert_eq!(bench.recorder.ready(None, peer(8).ip()), None);
+        assert_eq!(bench.recorder.ready(None, peer(9).ip()), Some(("lab-01".into(), "b1".into(), true)));
+        assert_eq!(bench.recorder.ready(None, peer(9).ip()), Some(("lab-01".into(), "b1".into(), false)));
+        let other = DeviceName::parse("lab-02").unwrap();
+        let boot = NewBoot { id: "b2", device: &other, mac: None, vdisk: "debian", target: "t" };
+        let _two = bench.recorder.login_at(bench.at(5), &boot, IPXE, peer(9));
+        assert_eq!(bench.recorder.ready(None, peer(9).ip()), None, "two devices behind one address");
+    }
+
+    #[test]
+    fn next_boot_ends_those_before_it_and_their_files_say_so() {
+        let bench = Bench::new();
+        for (index, id) in ["b1", "b2", "b3"].into_iter().enumerate() {
+            bench.recorder.script_at(bench.at(index as u64), &bench.boot(id));
+        }
+        let _first = bench.recorder.login_at(bench.at(10), &bench.boot("b1"), IPXE, peer(9));
+        let _third = bench.recorder.login_at(bench.at(20), &bench.boot("b3"), IPXE, peer(9));
+        assert_eq!(bench.only_boot().id, "b3");
+        bench.recorder.save_changed(Duration::ZERO);
+        let why =
+            |id: &str| bench.recorder.store().load("lab-01", id).unwrap().unwrap().end.map(|end| end.why);
+        assert_eq!(why("b1").as_deref(), Some("replaced by boot b3"));
+        assert_eq!(why("b2").as_deref(), Some("never used"));
+        assert_eq!(why("b3"), None);
+    }
+
+    #[test]
+    fn boot_goes_on_after_a_restart_with_its_figures() {
+        let bench = Bench::new();
+        let tap = bench.recorder.login_at(bench.at(0), &bench.boot("b1"), IPXE, peer(9));
+        let range = ByteRange::new(block::ByteOffset::ZERO, block::ByteLength::new(4096)).unwrap();
+        tap.request_done(RequestKind::Read, range, Duration::from_micros(5), true);
+        bench.recorder.save_changed(Duration::ZERO);
+        let store = BootStore::new(bench.dir.path(), 5);
+        let restarted = Recorder::new(Clock::start(), store, std::slice::from_ref(&bench.device));
+        let boot = restarted.live_of("lab-01").remove(0);
+        assert_eq!((boot.status, boot.sessions), (Status::Disconnected, 0));
+        let tap = restarted.login_at(bench.at(500), &bench.boot("b1"), LINUX, peer(9));
+        tap.request_done(RequestKind::Read, range, Duration::from_micros(5), true);
+        let boot = restarted.live_of("lab-01").remove(0);
+        assert_eq!(boot.first_stage.unwrap().reads.count, 1);
+        assert_eq!(boot.second_stage.unwrap().reads.count, 1);
+        assert!(boot.hand_over.is_some());
+    }
+
+    #[test]
+    fn strangers_cannot_fill_the_memory() {
+        let bench = Bench::new();
+        for number in 0..MAX_PENDING_MACHINES as u64 + 10 {
+            let [.., a, b, c, d] = number.to_be_bytes();
+            let mac = MacAddress([2, 0, a, b, c, d]);
+            bench.recorder.step_at(bench.at(number), mac, BootStep::Discover(ClientKind::BiosPxe));
+        }
+        for ms in 0..1000 {
+            bench.step(100_000 + ms, BootStep::Discover(ClientKind::BiosPxe));
+        }
+        let table = bench.recorder.lock();
+        assert_eq!(table.pending.len(), MAX_PENDING_MACHINES);
+        assert_eq!(table.pending[&MAC].len(), MAX_PENDING_STEPS);
     }
 }
