@@ -2,9 +2,8 @@
 //!
 //! As DHCP server it gives out .100 to .200 of the interface's /24. Every machine is told to boot LUN 1 of
 //! `iqn.2026-01.io.headwater:lab` from port 3260 of this machine, with CHAP. The steps go to standard output, with the
-//! milliseconds since each machine's first. Variables: `BOOT_NAME_UEFI` another boot file for UEFI x64, `NO_RA` no router
-//! advertisements, `LEASES` a
-//! directory for leases.
+//! milliseconds since each machine's first. Variables: `BOOT_FILES` the directory of the boot files, `BOOT_NAME_UEFI` another
+//! boot file for UEFI x64, `NO_RA` no router advertisements, `LEASES` a directory for leases.
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -80,6 +79,9 @@ async fn main() -> Result<()> {
         _ => bail!(usage),
     };
     let mut boot_files = BootFilesConfig::default();
+    if let Some(directory) = std::env::var_os("BOOT_FILES") {
+        boot_files.directories = vec![directory.into()];
+    }
     if let Ok(name) = std::env::var("BOOT_NAME_UEFI") {
         boot_files.names.uefi_x64 = name;
     }
