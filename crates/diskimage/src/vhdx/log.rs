@@ -144,3 +144,72 @@ pub(super) fn data_sector(
     }
     Ok([&leading, middle, &trailing].concat().into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Header and only descriptor of the last entry of a log that qemu 1.6.50 left behind (qemu's test images,
+    /// `iotest-dirtylog-10G-4M.vhdx`, at 0x10C000). Its checksum covers 8 KiB and is proved by the tests on that file.
+    const QEMU: [u8; 96] = [
+        0x6C, 0x6F, 0x67, 0x65, 0x77, 0x1B, 0x75, 0xDE, 0, 0x20, 0, 0, 0, 0xC0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0,
+        1, 0, 0, 0, 0, 0, 0, 0, 0xBC, 0x55, 0x27, 0xC8, 0x7F, 0x42, 0x45, 0x12, 0xB7, 0x2C, 0xDA, 0x70, 0xAA,
+        0xAB, 0xE0, 0x31, 0, 0, 0xE0, 1, 0, 0, 0, 0, 0, 0, 0xE0, 1, 0, 0, 0, 0, 0x64, 0x65, 0x73, 0x63, 0, 0,
+        0, 0, 6, 0, 0x80, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0,
+    ];
+    const GUID: Guid = Guid::from_u128(0xC827_55BC_427F_1245_B72C_DA70_AAAB_E031);
+    const LOG_BYTES: u64 = 1 << 20;
+
+    #[test]
+    fn entry_header_of_qemu_parses() {
+        let header = EntryHeader::parse(&QEMU, GUID, LOG_BYTES).unwrap();
+        assert_eq!(
+            header,
+            EntryHeader {
+                length: 8192,
+                tail: 0xC000,
+                sequence_number: 7,
+                descriptors: 1,
+                flushed_file_offset: 0x1E0_0000,
+                last_file_offset: 0x1E0_0000,
+                checksum: 0xDE75_1B77,
+            }
+        );
+        assert_eq!(EntryHeader::parse(&QEMU, Guid::NIL, LOG_BYTES), None);
+    }
+
+    #[test]
+    fn descriptor_and_data_sector_of_qemu_give_the_sector_of_the_file() {
+        let descriptor = Descriptor::parse(QEMU.last_chunk().unwrap(), 7).unwrap();
+        let leading = [6, 0, 0x80, 0, 0, 0, 0, 0];
+        assert_eq!(descriptor, Descriptor::Data { at: 0x20_0000, leading, trailing: [0; 4] });
+        // The first two BAT entries of what follows the descriptor's own.
+        let mut stored = b"data\0\0\0\0\x06\0\xF0\0\0\0\0\0\x06\0\x90\0".to_vec();
+        stored.resize(4092, 0);
+        stored.extend([7, 0, 0, 0]);
+        let sector = data_sector(&stored, leading, [1, 2, 3, 4], 7).unwrap();
+        assert_eq!(sector.len(), 4096);
+        assert_eq!(sector[..20], [6, 0, 0x80, 0, 0, 0, 0, 0, 6, 0, 0xF0, 0, 0, 0, 0, 0, 6, 0, 0x90, 0]);
+        assert_eq!(sector[4090..], [0, 0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn headers_that_cannot_be_entries_are_none() {
+        let cases: [(usize, &[u8]); 7] = [
+            (0, b"LOGE"),
+            // The length: nothing, half a sector, more than the log.
+            (8, &[0; 4]),
+            (8, &[0, 0x28, 0, 0]),
+            (8, &[0, 0x10, 0x10, 0]),
+            // The tail, the sequence number, more descriptors than fit.
+            (12, &[0, 0, 0x10, 0]),
+            (16, &[0; 8]),
+            (24, &[0xFF, 0, 0, 0]),
+        ];
+        for (place, bytes) in cases {
+            let mut header = QEMU;
+            header[place..place + bytes.len()].copy_from_slice(bytes);
+            assert_eq!(EntryHeader::parse(&header, GUID, LOG_BYTES), None, "{bytes:x?} at {place}");
+        }
+    }
+}

@@ -62,12 +62,17 @@ with open(raw, "wb") as out:
             if index % 3:
                 # Sectors whose bit is not set read as zeros, whatever lies there: zeros with an odd seed, else noise.
                 count = block_bytes // 512
-                sectors = sorted(rng.sample(range(count), rng.randrange(count)))
+                # Scattered, or all but the last ones.
+                some = rng.sample(range(count), rng.randrange(count))
+                sectors = sorted(some) if index % 3 == 1 else list(range(count - rng.randrange(1, 9)))
                 shown = bytearray(block_bytes)
                 for one in sectors:
                     shown[one * 512 : one * 512 + 512] = data[one * 512 : one * 512 + 512]
                 if seed % 2:
                     data = shown
+                else:
+                    for one in set(range(count)) - set(sectors):
+                        data[one * 512] = 0xEE
             contents[block] = (sectors, bytes(data))
             expect(block, shown)
         mkvhd.mk(image, size, contents, bs=block_bytes, align=bool(seed // 2 % 2))
