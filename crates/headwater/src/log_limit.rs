@@ -26,7 +26,8 @@ impl LogLimit {
     pub fn permit(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let since = state.refilled.map_or(Duration::MAX, |at| now.saturating_duration_since(at));
-        let free = u32::try_from(since.as_secs() / REFILL.as_secs().max(1)).unwrap_or(u32::MAX);
+        let free =
+            u32::try_from(since.as_secs().checked_div(REFILL.as_secs()).unwrap_or(0)).unwrap_or(u32::MAX);
         if free > 0 {
             state.used = state.used.saturating_sub(free);
             state.refilled = Some(now);

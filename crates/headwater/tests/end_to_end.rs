@@ -185,12 +185,12 @@ fn followers_see_steps_as_they_happen() {
     let site = Site::running();
     let text = site.follow(&["boots", "--follow"]);
     let json = site.follow(&["boots", "follow", "--output", "json"]);
-    let mut target = String::new();
     // Followers that come late see less: hand out scripts until both are there.
     wait_until("the scripts", || {
-        target = site.new_boot();
+        site.new_boot();
         text.has_printed("iPXE script handed out") && json.has_printed("\"status\":\"waiting\"")
     });
+    let target = site.new_boot();
     assert!(site.io(&target, &[READS_GOLDEN]).ok);
     wait_until("the login", || text.has_printed("login, first stage"));
     wait_until("the end of the session", || json.has_printed("\"status\":\"disconnected\""));

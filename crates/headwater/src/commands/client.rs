@@ -101,7 +101,7 @@ impl Lines {
     pub(super) async fn next(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
-                let after = self.rest.split_off(end + 1);
+                let after = self.rest.split_off(end.saturating_add(1));
                 return Ok(Some(std::mem::replace(&mut self.rest, after)));
             }
             match self.body.frame().await {

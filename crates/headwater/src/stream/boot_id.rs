@@ -38,11 +38,11 @@ impl BootIds {
 }
 
 fn encode(number: u64) -> BootId {
-    let digit = |place: u32| {
-        let value = usize::try_from((number >> (place * 5)) & 31).unwrap_or(0);
+    let digit = |bits_below: u32| {
+        let value = usize::try_from((number >> bits_below) & 31).unwrap_or(0);
         char::from(ALPHABET.get(value).copied().unwrap_or(b'0'))
     };
-    let text: String = (0..DIGITS).rev().map(digit).collect();
+    let text: String = (0..DIGITS).rev().map(|number| digit(number.saturating_mul(5))).collect();
     #[allow(clippy::expect_used, reason = "thirteen characters of the alphabet are an id")]
     BootId::new(text).expect("thirteen characters out of 0-9 and a-z")
 }

@@ -75,7 +75,8 @@ fn open(vdisk: &Vdisk) -> anyhow::Result<GoldenImage> {
 /// What changes whenever the contents do: the disk's own id, and the file's length and time of modification.
 fn fingerprint(path: &Path, identity: Option<[u8; 16]>) -> std::io::Result<ImageFingerprint> {
     let file = std::fs::metadata(path)?;
-    let modified_ns = i128::from(file.mtime()) * 1_000_000_000 + i128::from(file.mtime_nsec());
+    let modified_s = i128::from(file.mtime());
+    let modified_ns = modified_s.saturating_mul(1_000_000_000).saturating_add(i128::from(file.mtime_nsec()));
     #[allow(clippy::cast_possible_truncation, reason = "the low 64 bits tell times apart for centuries")]
     let modified = (modified_ns as u64).to_be_bytes();
     let parts = identity.unwrap_or_default().into_iter().chain(file.len().to_be_bytes()).chain(modified);

@@ -88,7 +88,7 @@ impl Site {
     /// Runs a command of the program against the server.
     pub(crate) fn headwater(&self, arguments: &[&str]) -> String {
         let mut command = self.network.command(PROGRAM);
-        command.arg("--socket").arg(self.network.socket("headwater")).args(arguments);
+        command.args(arguments).arg("--socket").arg(self.network.socket("headwater"));
         stdout(&mut command)
     }
 
