@@ -143,7 +143,8 @@ pub enum SessionEnd {
 pub trait SessionObserver: Send + Sync {
     /// A request was answered. `latency` runs from the arrival of its last byte to the answer's being queued for the socket.
     fn request_done(&self, kind: RequestKind, range: ByteRange, latency: Duration, ok: bool);
-    /// The session is over; nothing is called after this.
+    /// The session is over; nothing is called after this. Called once for every [`Grant`], also where the session
+    /// never began, and only when none of its requests runs any more.
     fn ended(&self, how: SessionEnd);
 }
 

@@ -130,6 +130,7 @@ fn connection_cut_at_any_byte_harms_nobody() {
     login[1] = 0x87;
     login[27] = 1;
     bytes.extend(pdu(login, text.as_bytes()));
+    let login_bytes = bytes.len();
     for number in 0..6 {
         let (read, _) = script.command(0xC0, 4096, &cdb10(0x28, number, 8));
         bytes.extend(pdu(read, &[]));
@@ -141,7 +142,7 @@ fn connection_cut_at_any_byte_harms_nobody() {
         let cut = rng.below(bytes.len() as u64) as usize;
         let mut victim = Initiator::connect(lab.address());
         victim.stream.write_all(&bytes[..cut]).unwrap();
-        if rng.below(2) == 0 {
+        if cut >= login_bytes && rng.below(2) == 0 {
             let _ = victim.stream.read(&mut [0; 100]);
         }
     }

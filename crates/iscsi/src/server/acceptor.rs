@@ -2,7 +2,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use mio::net::{TcpListener, TcpStream};
@@ -31,6 +31,7 @@ pub(super) struct Acceptor {
     shared: Arc<Shared>,
     slots: Arc<Slots>,
     stop: Arc<AtomicBool>,
+    arrivals: AtomicU64,
 }
 
 /// Stops an acceptor.
@@ -66,7 +67,10 @@ impl Acceptor {
         let config = &shared.config;
         let slots = Slots::new(config.max_connections, config.max_connections_per_address);
         let stop = Arc::clone(&signal.stop);
-        Ok((Self { poll, listeners: watched, loops, shared, slots, stop }, signal))
+        Ok((
+            Self { poll, listeners: watched, loops, shared, slots, stop, arrivals: AtomicU64::new(0) },
+            signal,
+        ))
     }
 
     pub(super) fn run(mut self) {
@@ -125,6 +129,7 @@ impl Acceptor {
             return;
         };
         mailbox.connections().fetch_add(1, Ordering::Relaxed);
-        mailbox.post(Message::Adopt(Arrival { stream, peer, local, slot }));
+        let number = self.arrivals.fetch_add(1, Ordering::Relaxed);
+        mailbox.post(Message::Adopt(Arrival { stream, peer, local, slot, number }));
     }
 }

@@ -1,6 +1,7 @@
 //! One thread that serves its connections, each for life.
 use std::collections::HashMap;
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -78,7 +79,7 @@ impl EventLoop {
             if let Err(error) = self.poll.poll(&mut events, Some(timeout)) {
                 if error.kind() != io::ErrorKind::Interrupted {
                     tracing::error!(%error, "an event loop cannot wait for its connections and ends");
-                    return;
+                    break;
                 }
                 continue;
             }
@@ -101,6 +102,7 @@ impl EventLoop {
             }
             self.give_turns();
         }
+        self.context.mailbox.close();
     }
 
     fn is_done(&self) -> bool {
@@ -113,8 +115,15 @@ impl EventLoop {
     fn give_turns(&mut self) {
         for id in std::mem::take(&mut self.ready) {
             let Some(link) = self.links.get_mut(&id) else { continue };
-            if link.turn(&mut self.context) == Turn::Again {
-                self.ready.push(id);
+            // A panic below (in a block device, say) costs this connection, not those of other machines.
+            let turn = AssertUnwindSafe(|| link.turn(&mut self.context));
+            match std::panic::catch_unwind(turn) {
+                Ok(Turn::Idle) => {}
+                Ok(Turn::Again) => self.ready.push(id),
+                Err(_) => {
+                    tracing::error!("serving an iSCSI connection panicked; it is closed");
+                    link.cut(SessionEnd::ConnectionLost, self.context.now);
+                }
             }
             if link.is_over() {
                 self.remove(id);

@@ -237,7 +237,7 @@ impl Full {
         let bytes = usize::try_from(piece.bytes.min(WORKER_READ_BYTES)).unwrap_or(0);
         context.shared.io.submit(Box::new(move || {
             let mut buffer = vec![0; bytes];
-            let result = work.task.read_in(piece.offset, &mut buffer, Patience::Blocking);
+            let result = contain(|| work.task.read_in(piece.offset, &mut buffer, Patience::Blocking));
             let result = Worked::Read(result.map(|()| buffer));
             post(Message::To(id, Letter::Done(Completion { itt, work, result })));
         }));
@@ -285,9 +285,17 @@ impl Full {
 fn run_on_worker(itt: u32, work: Work, data: Vec<u8>, context: &Context, id: ConnectionId) {
     let post = post(context);
     context.shared.io.submit(Box::new(move || {
-        let result = Worked::Ran(work.task.run(&data, Patience::Blocking));
+        let result = Worked::Ran(contain(|| work.task.run(&data, Patience::Blocking)));
         post(Message::To(id, Letter::Done(Completion { itt, work, result })));
     }));
+}
+
+/// Turns a panic of the device into a failure of the one command, so that its session gets it back.
+fn contain(work: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        tracing::error!("a block device panicked; the command is answered with an error");
+        Err(Failure::Check(internal_failure()))
+    })
 }
 
 fn check_outcome(check: &CheckCondition) -> Outcome {

@@ -52,6 +52,7 @@ pub(super) struct Link {
     /// The start of the login, later the last sign of life.
     heard_at: Instant,
     slot: Option<Slot>,
+    arrival_number: u64,
 }
 
 enum Phase {
@@ -91,6 +92,7 @@ impl Link {
             closing: None,
             heard_at: now,
             slot: Some(arrival.slot),
+            arrival_number: arrival.number,
         }
     }
 
@@ -172,6 +174,8 @@ impl Link {
 
     /// The session's last act, when [`is_over`](Self::is_over).
     pub(super) fn bury(mut self) {
+        // Free before anybody hears of the end and wants it.
+        self.slot.take();
         let how = self.closing.map_or(SessionEnd::ConnectionLost, |closing| closing.how);
         if let Phase::Full(full) = self.phase {
             tracing::info!(parent: &full.span, ?how, "session ended");
@@ -179,7 +183,6 @@ impl Link {
                 life.end(how);
             }
         }
-        self.slot.take();
     }
 
     /// Takes a message.
@@ -351,7 +354,7 @@ impl Link {
             }
             LoginEvent::AskOpen { attempt, tsih } => {
                 self.asked_at = Some(context.now);
-                questions::ask_open(context, self.id, attempt, tsih);
+                questions::ask_open(context, self.id, self.arrival_number, attempt, tsih);
             }
             LoginEvent::Refused(reason) => self.fail(context, &format!("login refused: {reason}")),
         }

@@ -43,6 +43,8 @@ pub(super) struct Arrival {
     pub(super) peer: SocketAddr,
     pub(super) local: SocketAddr,
     pub(super) slot: Slot,
+    /// Counts all connections of the server in the order in which they came.
+    pub(super) number: u64,
 }
 
 /// A session that may begin.
@@ -70,22 +72,27 @@ pub(super) enum Worked {
 
 /// Where an event loop takes its messages from.
 pub(super) struct Mailbox {
-    messages: Mutex<VecDeque<Message>>,
+    /// `None` when the loop has ended.
+    messages: Mutex<Option<VecDeque<Message>>>,
     waker: mio::Waker,
     connections: AtomicUsize,
 }
 
 impl Mailbox {
     pub(super) fn new(waker: mio::Waker) -> Self {
-        Self { messages: Mutex::default(), waker, connections: AtomicUsize::new(0) }
+        Self { messages: Mutex::new(Some(VecDeque::new())), waker, connections: AtomicUsize::new(0) }
     }
 
     /// Adds a message and wakes the loop, where it may sleep.
     pub(super) fn post(&self, message: Message) {
-        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut locked = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(messages) = &mut *locked else {
+            drop(locked);
+            return; // The message is dropped here, and ends the session that it may bring.
+        };
         let first = messages.is_empty();
         messages.push_back(message);
-        drop(messages);
+        drop(locked);
         if first && let Err(error) = self.waker.wake() {
             tracing::error!(%error, "cannot wake an event loop");
         }
@@ -93,7 +100,14 @@ impl Mailbox {
 
     /// Takes all messages out.
     pub(super) fn take(&self) -> VecDeque<Message> {
-        std::mem::take(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        messages.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The loop has ended: what is there and what still comes is dropped.
+    pub(super) fn close(&self) {
+        let rest = self.messages.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(rest);
     }
 
     /// Connections that were given to the loop and are still there.

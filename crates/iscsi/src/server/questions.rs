@@ -32,7 +32,13 @@ pub(super) fn ask_authentication(context: &Context, id: ConnectionId, attempt: L
 }
 
 /// May it open the target? Its place is taken from the sessions that it replaces.
-pub(super) fn ask_open(context: &Context, id: ConnectionId, attempt: LoginAttempt, tsih: u16) {
+pub(super) fn ask_open(
+    context: &Context,
+    id: ConnectionId,
+    arrival_number: u64,
+    attempt: LoginAttempt,
+    tsih: u16,
+) {
     let (shared, mailbox) = (Arc::clone(&context.shared), Arc::clone(&context.mailbox));
     let Some(target) = attempt.target.clone() else {
         // A discovery session has nothing to open.
@@ -42,7 +48,7 @@ pub(super) fn ask_open(context: &Context, id: ConnectionId, attempt: LoginAttemp
         return;
     };
     context.shared.logins.submit(Box::new(move || {
-        let opened = open(&shared, &mailbox, id, attempt, target, tsih);
+        let opened = open(&shared, &mailbox, (id, arrival_number), attempt, target, tsih);
         mailbox.post(Message::To(id, Letter::Opened(opened)));
     }));
 }
@@ -50,7 +56,7 @@ pub(super) fn ask_open(context: &Context, id: ConnectionId, attempt: LoginAttemp
 fn open(
     shared: &Arc<Shared>,
     mailbox: &Arc<Mailbox>,
-    connection: ConnectionId,
+    (connection, arrival_number): (ConnectionId, u64),
     attempt: LoginAttempt,
     target: IscsiName,
     tsih: u16,
@@ -63,6 +69,7 @@ fn open(
         tsih,
         mailbox: Arc::clone(mailbox),
         connection,
+        arrival_number,
         coexistence: grant.coexistence,
         units: Arc::clone(&units),
         observer: grant.observer,
@@ -70,6 +77,10 @@ fn open(
     match shared.registry.enter(entrant, REPLACE_WAIT) {
         Ok((life, tsih)) => Ok(Opened { tsih, units, life: Some(life) }),
         Err(NoEntry::NoSuchSession) => Err(NotOpened::NoSuchSession),
+        Err(NoEntry::Overtaken) => {
+            let reason = "a later login of this machine has come first".to_owned();
+            Err(NotOpened::Refused(Refusal::Unavailable(reason)))
+        }
         Err(NoEntry::StillBusy) => {
             let reason = "requests of the session before are still waiting for storage".to_owned();
             Err(NotOpened::Refused(Refusal::Unavailable(reason)))

@@ -28,6 +28,7 @@ struct Place {
     tsih: u16,
     mailbox: Arc<Mailbox>,
     connection: ConnectionId,
+    arrival_number: u64,
     units: Arc<scsi::Units>,
     ended: Mutex<bool>,
     gate: Condvar,
@@ -41,6 +42,8 @@ pub(super) struct Entrant {
     pub(super) tsih: u16,
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) connection: ConnectionId,
+    /// Its connection's number in the order of arrival.
+    pub(super) arrival_number: u64,
     pub(super) coexistence: Coexistence,
     pub(super) units: Arc<scsi::Units>,
     pub(super) observer: Arc<dyn SessionObserver>,
@@ -51,6 +54,8 @@ pub(super) struct Entrant {
 pub(super) enum NoEntry {
     /// Its TSIH names no session of this initiator.
     NoSuchSession,
+    /// It would replace a session whose connection came later than its own: it is a late echo, cut off already.
+    Overtaken,
     /// The sessions that it replaces did not end in time.
     StillBusy,
 }
@@ -88,10 +93,20 @@ impl Registry {
         let mut replaced: Vec<Arc<Place>> = sessions.entries.iter().filter(same_target).cloned().collect();
         let exclusive = entrant.coexistence == Coexistence::Exclusive;
         let known = replaced.iter().any(|place| same_nexus(place) && place.tsih == entrant.tsih);
-        if entrant.tsih != 0 && !known {
-            return Err(NoEntry::NoSuchSession);
-        }
         replaced.retain(|place| exclusive || same_nexus(place));
+        let refused = if entrant.tsih != 0 && !known {
+            Some(NoEntry::NoSuchSession)
+        } else if replaced.iter().any(|place| place.arrival_number > entrant.arrival_number) {
+            Some(NoEntry::Overtaken)
+        } else {
+            None
+        };
+        if let Some(no_entry) = refused {
+            drop(sessions);
+            // What was granted is given back.
+            entrant.observer.ended(SessionEnd::ConnectionLost);
+            return Err(no_entry);
+        }
         let tsih = if entrant.tsih == 0 { sessions.new_tsih() } else { entrant.tsih };
         let place = Arc::new(Place {
             target: entrant.target,
@@ -100,6 +115,7 @@ impl Registry {
             tsih,
             mailbox: entrant.mailbox,
             connection: entrant.connection,
+            arrival_number: entrant.arrival_number,
             units: entrant.units,
             ended: Mutex::new(false),
             gate: Condvar::new(),

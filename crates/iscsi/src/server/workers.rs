@@ -101,9 +101,7 @@ impl Shared {
             drop(queue);
             // A panic in a block device or in the owner's code must not take the thread with it.
             if std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)).is_err() {
-                tracing::error!(
-                    "a request panicked on a worker thread; its session will be stuck until it is closed"
-                );
+                tracing::error!("a question to the directory panicked; its login will not be answered");
             }
         }
     }
