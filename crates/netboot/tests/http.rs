@@ -54,7 +54,7 @@ struct Site {
 
 async fn site() -> Site {
     let recorder = Arc::new(Recorder::default());
-    let file = Bytes::from((0..1_000_000_u32).map(|n| (n * 7 >> 3) as u8).collect::<Vec<u8>>());
+    let file = Bytes::from((0..1_000_000_u32).map(|n| ((n * 7) >> 3) as u8).collect::<Vec<u8>>());
     let neighbours = Neighbours::default();
     neighbours.learn(Ipv4Addr::LOCALHOST, MAC);
     let services = Services {

@@ -13,6 +13,9 @@ use crate::director::MacAddress;
 
 /// How long an offer waits for its request. iPXE and UEFI take up to 15 s over it when several servers answer.
 pub const OFFER_SECONDS: u64 = 30;
+/// How long an offer is safe when the pool is full: after that it goes to the next machine that asks, so that a flood of
+/// DISCOVERs without REQUESTs does not keep machines out for long. UEFI firmware answers an offer after 4 s.
+pub const OFFER_SAFE_SECONDS: u64 = 5;
 /// How long an address that a client declined is left alone.
 pub const DECLINED_SECONDS: u64 = 600;
 /// The most fixed addresses outside the pool that one network's table holds.
@@ -50,6 +53,18 @@ pub struct Lease {
     pub hold: Hold,
     /// Until when.
     pub expires: UnixSeconds,
+}
+
+impl Lease {
+    /// From when on another machine may have the address, if none is free.
+    fn reclaimable(&self) -> UnixSeconds {
+        match self.hold {
+            Hold::Offered => {
+                UnixSeconds(self.expires.0.saturating_sub(OFFER_SECONDS.saturating_sub(OFFER_SAFE_SECONDS)))
+            }
+            Hold::Bound | Hold::Declined => self.expires,
+        }
+    }
 }
 
 /// The addresses of one network.
@@ -129,13 +144,20 @@ impl LeaseTable {
         if self.full_until.is_some_and(|until| now < until) {
             return None;
         }
-        let found = self.walk_pool(mac).find(|&address| self.free_for(address, mac, now));
+        let free = self.walk_pool(mac).find(|&address| self.free_for(address, mac, now));
+        let found = free.or_else(|| self.oldest_offer(now));
         if found.is_none() {
-            let first_to_end =
-                self.by_address.values().map(|lease| lease.expires).filter(|&end| end > now).min();
-            self.full_until = first_to_end;
+            self.full_until = self.by_address.values().map(Lease::reclaimable).min();
         }
         found
+    }
+
+    /// The address of the pool that was offered the longest ago, if that is long enough.
+    fn oldest_offer(&self, now: UnixSeconds) -> Option<Ipv4Addr> {
+        let offers = self.by_address.iter().filter(|(address, lease)| {
+            lease.hold == Hold::Offered && lease.reclaimable() <= now && self.subnet.in_pool(**address)
+        });
+        offers.min_by_key(|(_, lease)| lease.expires).map(|(address, _)| *address)
     }
 
     /// The pool's addresses, from a place that `mac` decides.
@@ -311,6 +333,20 @@ mod tests {
         assert!(table.decline(mac(1), address, NOW));
         assert_eq!(table.choose(mac(1), None, NOW), None);
         assert_eq!(table.choose(mac(1), None, NOW.after(DECLINED_SECONDS)), Some(address));
+    }
+
+    #[test]
+    fn offers_that_nobody_took_go_to_the_next_machine_before_they_expire() {
+        let mut table = table(10, 11);
+        for n in 0..2 {
+            let address = table.choose(mac(n), None, NOW).unwrap();
+            table.hold(address, mac(n), Hold::Offered, NOW.after(OFFER_SECONDS));
+        }
+        assert_eq!(table.choose(mac(9), None, NOW.after(4)), None);
+        let reclaimed = table.choose(mac(9), None, NOW.after(5)).unwrap();
+        table.hold(reclaimed, mac(9), Hold::Offered, NOW.after(5 + OFFER_SECONDS));
+        assert_eq!(table.len(), 2);
+        assert!((0..2).any(|n| table.held_by(mac(n), NOW.after(5)).is_none()));
     }
 
     #[test]

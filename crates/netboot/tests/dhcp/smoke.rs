@@ -20,7 +20,7 @@ fn mutator() -> Mutator {
 #[test]
 fn mutated_packets_are_read_or_refused_and_survive_rewriting() {
     let mut read = 0;
-    mutator().run(60_000, |bytes| {
+    mutator().run(20_000, |bytes| {
         let Ok(mut packet) = Packet::decode(bytes) else { return };
         read += 1;
         // Overloaded fields come back as plain options.
@@ -30,7 +30,7 @@ fn mutated_packets_are_read_or_refused_and_survive_rewriting() {
             assert_eq!(Packet::decode(&wire).unwrap(), packet);
         }
     });
-    assert!(read > 5_000, "only {read} were packets");
+    assert!(read > 2_000, "only {read} were packets");
 }
 
 /// Who may use which address, as the server's answers say: the model that the server is held against.
@@ -56,7 +56,7 @@ impl Given {
 fn mutated_conversations_leave_server_and_proxy_sound() {
     let mut server = Server::new(boot_server(), subnet(), vec![]).unwrap();
     let (mut now, mut answered, mut given) = (UnixSeconds(1_700_000_000), 0, Given::default());
-    mutator().run(60_000, |bytes| {
+    mutator().run(20_000, |bytes| {
         now = now.after(1);
         let Ok(message) = ClientMessage::decode(bytes) else { return };
         if matches!(message.kind, MessageType::Release | MessageType::Decline) {
@@ -76,7 +76,7 @@ fn mutated_conversations_leave_server_and_proxy_sound() {
         }
         assert!(server.lease_count() <= 101, "{} leases in a pool of 101", server.lease_count());
     });
-    assert!(answered > 5_000, "only {answered} answers");
+    assert!(answered > 2_000, "only {answered} answers");
 }
 
 /// Well-formed messages of 150 machines to a pool of 101 addresses, in any order, with any address that is near it.
