@@ -12,7 +12,7 @@ use lab::{
     Firmware, GOLDEN_READY_WITHIN, Guest, GuestSpec, Image, Network, SERVER_ADDRESS, Server, ServerSpec,
 };
 
-use crate::run::{cargo, output, root, run};
+use crate::run::{build_program, output, run};
 
 /// A machine of the demo.
 struct Machine {
@@ -38,8 +38,7 @@ pub(crate) fn demo() -> Result<()> {
     say("1. Programs from Debian's archive");
     lab::packages::ensure(lab::packages::DEMO)?;
     say("2. Headwater itself");
-    run(&mut cargo(&["build", "--release", "--package", "headwater"]))?;
-    let program = root().join("target/release/headwater");
+    let program = build_program()?;
     say("3. A golden image: Debian 12 as a dynamic VHDX");
     let image = lab::golden::golden()?;
     let before = hash(&image.vhdx)?;
@@ -65,10 +64,10 @@ pub(crate) fn demo() -> Result<()> {
             bail!("{} reads back something else: {kept}", machine.name);
         }
     }
-    run(headwater(&network, &program).args(["device", "list"]))?;
+    run(&mut headwater(&network, &program, &["device", "list"]))?;
     say("7. Where each boot spent its time");
     for machine in &MACHINES {
-        run(headwater(&network, &program).args(["boots", "show", machine.name]))?;
+        run(&mut headwater(&network, &program, &["boots", "show", machine.name]))?;
         println!();
     }
     drop(guests);
@@ -130,8 +129,8 @@ fn spec(machine: &Machine) -> GuestSpec {
 
 /// Boots all machines at once, their progress on the terminal, and waits until all are ready.
 fn boot(network: &Network, program: &Path) -> Result<Vec<Guest>> {
-    let mut follow = headwater(network, program);
-    follow.args(["boots", "--follow"]).stdin(Stdio::null());
+    let mut follow = headwater(network, program, &["boots", "--follow"]);
+    follow.stdin(Stdio::null());
     let mut follow = follow.spawn().context("cannot start `headwater boots --follow`")?;
     let booted = (|| {
         let guests: Result<Vec<Guest>> =
@@ -147,9 +146,9 @@ fn boot(network: &Network, program: &Path) -> Result<Vec<Guest>> {
     booted
 }
 
-fn headwater(network: &Network, program: &Path) -> Command {
+fn headwater(network: &Network, program: &Path, arguments: &[&str]) -> Command {
     let mut command = network.command(program);
-    command.arg("--socket").arg(network.socket("headwater"));
+    command.args(arguments).arg("--socket").arg(network.socket("headwater"));
     command
 }
 

@@ -10,6 +10,20 @@ pub(crate) fn root() -> PathBuf {
     manifest.parent().map_or(manifest.clone(), PathBuf::from)
 }
 
+/// Where cargo puts what it builds.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |folder| root().join(folder))
+}
+
+/// Builds the program as users run it, and says where it is.
+///
+/// # Errors
+/// Where it does not build.
+pub(crate) fn build_program() -> Result<PathBuf> {
+    run(&mut cargo(&["build", "--release", "--package", "headwater"]))?;
+    Ok(target().join("release/headwater"))
+}
+
 /// The cargo that runs us, in the workspace's root.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

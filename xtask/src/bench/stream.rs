@@ -11,7 +11,7 @@ use clap::Args;
 
 use super::process::Server;
 use super::{Aim, Measure, median};
-use crate::run::{cargo, output, root, run};
+use crate::run::{build_program, output, run, target};
 
 /// How long and how often.
 #[derive(Args)]
@@ -59,14 +59,14 @@ struct Sample {
 /// Measures and compares.
 pub(super) fn measure(arguments: &StreamArguments) -> Result<Vec<Measure>> {
     lab::packages::ensure(lab::packages::BENCH)?;
-    run(&mut cargo(&["build", "--release", "--quiet", "--package", "headwater"]))?;
-    let folder = root().join("target/bench");
+    let program = build_program()?;
+    let folder = target().join("bench");
     std::fs::create_dir_all(&folder)?;
     let raw = image(&folder, arguments.image_mib)?;
-    let ours = start_ours(&folder)?;
+    let ours = start_ours(&program, &folder)?;
     let tgt = start_tgt(&folder, &raw)?;
     let peer_name = format!("tgt {}", output(Command::new("tgtd").arg("--version"))?.trim());
-    let our_url = format!("iscsi://127.0.0.1:{OUR_PORT}/{OUR_TARGET}/1");
+    let our_url = format!("iscsi://127.0.0.1:{OUR_PORT}/{OUR_TARGET}/0");
     let tgt_url = format!("iscsi://127.0.0.1:{TGT_PORT}/{TGT_TARGET}/1");
     let mut measures = Vec::new();
     for workload in &WORKLOADS {
@@ -124,10 +124,10 @@ fn image(folder: &Path, mib: u64) -> Result<PathBuf> {
     Ok(raw)
 }
 
-fn start_ours(folder: &Path) -> Result<Server> {
+fn start_ours(program: &Path, folder: &Path) -> Result<Server> {
     let config = folder.join("headwater.toml");
     std::fs::write(&config, our_config(folder))?;
-    let mut command = Command::new(root().join("target/release/headwater"));
+    let mut command = Command::new(program);
     command.arg("serve").arg("--config").arg(&config);
     Server::start(&mut command, OUR_PORT, &folder.join("headwater.log"))
 }
