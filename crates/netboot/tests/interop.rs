@@ -3,7 +3,7 @@
 //! The services are the example `boot_services`, which `cargo test` builds beside this test. They and the clients run in two
 //! network namespaces of their own, joined by a cable, made by an unprivileged user's or root's `unshare`; all of it ends with
 //! its processes.
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What it takes: program, Debian package.
@@ -53,6 +53,8 @@ there curl -s -o three http://10.78.0.1:8080/boot/ipxe.efi
 cmp three ipxe.efi && echo "CURL-HTTP same"
 there tftp -m octet 10.78.0.1 -c get ../../etc/passwd stolen && true
 there tftp -m octet 10.78.0.1 -c put undionly.kpxe && true
+there busybox nc -u -w 2 10.78.0.1 4011 < pxe-request > pxe-answer && true
+grep -a -q undionly.kpxe pxe-answer && echo "PORT-4011 answers"
 there curl -s http://10.78.0.1:8080/v1/boot/script?mac=52:54:00:78:00:42 | sed 's/^/SCRIPT /'
 echo "SECOND $("$example" hw0 dhcp 10.78.0.1 8081 2>&1)" && true
 kill -INT $server; wait $server && echo "ENDED clean"
@@ -66,6 +68,14 @@ fn example() -> PathBuf {
     test.ancestors().nth(2).unwrap().join("examples/boot_services")
 }
 
+/// The bytes of a golden packet.
+fn golden(name: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.hex"));
+    let text = std::fs::read_to_string(path).unwrap();
+    let digits: String = text.lines().filter(|line| !line.starts_with('#')).collect();
+    (0..digits.len() / 2).map(|at| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).unwrap()).collect()
+}
+
 #[test]
 fn other_peoples_clients_get_address_files_and_script() {
     for (program, package) in NEEDED {
@@ -76,6 +86,7 @@ fn other_peoples_clients_get_address_files_and_script() {
     let example = example();
     assert!(example.exists(), "{} is missing: cargo build -p netboot --examples", example.display());
     let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("pxe-request"), golden("bios-pxe-discover")).unwrap();
     let output = Command::new("timeout")
         .args([
             "--kill-after=5",
@@ -101,6 +112,7 @@ fn other_peoples_clients_get_address_files_and_script() {
     has("TFTP-HPA same");
     has("CURL-TFTP same");
     has("CURL-HTTP same");
+    has("PORT-4011 answers");
     has("no such boot file");
     has("for reading only");
     has("SCRIPT sanboot --drive 0x80 iscsi:10.78.0.1::3260:1:iqn.2026-01.io.headwater:lab");
