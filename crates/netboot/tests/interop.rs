@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What it takes: program, Debian package.
-const NEEDED: [(&str, &str); 7] = [
+const NEEDED: [(&str, &str); 8] = [
+    ("bash", "bash"),
     ("unshare", "util-linux"),
     ("nsenter", "util-linux"),
     ("timeout", "coreutils"),
@@ -53,7 +54,7 @@ there curl -s -o three http://10.78.0.1:8080/boot/ipxe.efi
 cmp three ipxe.efi && echo "CURL-HTTP same"
 there tftp -m octet 10.78.0.1 -c get ../../etc/passwd stolen && true
 there tftp -m octet 10.78.0.1 -c put undionly.kpxe && true
-there busybox nc -u -w 2 10.78.0.1 4011 < pxe-request > pxe-answer && true
+there bash -c 'exec 3<>/dev/udp/10.78.0.1/4011; cat pxe-request >&3; timeout 5 dd bs=2000 count=1 of=pxe-answer <&3'
 grep -a -q undionly.kpxe pxe-answer && echo "PORT-4011 answers"
 there curl -s http://10.78.0.1:8080/v1/boot/script?mac=52:54:00:78:00:42 | sed 's/^/SCRIPT /'
 echo "SECOND $("$example" hw0 dhcp 10.78.0.1 8081 2>&1)" && true
