@@ -51,6 +51,11 @@ const QEMU_ISCSI: Package = package(
     "lets qemu-img reach iSCSI targets",
 );
 const SEVEN_ZIP: Package = package("p7zip-full", "/usr/bin/7z", "is a second opinion on VHD and VHDX images");
+const BUSYBOX: Package =
+    package("busybox-static", "/bin/busybox", "is a DHCP client (udhcpc) to test against");
+const TFTP: Package = package("tftp-hpa", "/usr/bin/tftp", "is a TFTP client to test against");
+const CURL: Package = package("curl", "/usr/bin/curl", "is a TFTP and HTTP client to test against");
+const PYTHON: Package = package("python3", "/usr/bin/python3", "runs independent generators of disk images");
 const TGT: Package = package("tgt", "/usr/sbin/tgtd", "is the iSCSI target that we compare ourselves with");
 
 /// What `cargo xtask demo` needs: images, a lab network and target devices.
@@ -63,7 +68,7 @@ pub const DEMO: &[Package] = &[
 pub const TEST: &[Package] = &[
     MMDEBSTRAP, FDISK, E2FSPROGS, DOSFSTOOLS, MTOOLS, GRUB, GRUB_BIOS, GRUB_UEFI, ZSTD, XZ, KMOD, CPIO,
     QEMU_UTILS, QEMU, OVMF, IPXE_ROMS, IPXE, IPROUTE, UTIL_LINUX, DNSMASQ, OPEN_ISCSI, LIBISCSI, QEMU_ISCSI,
-    SEVEN_ZIP, TGT,
+    SEVEN_ZIP, TGT, BUSYBOX, TFTP, CURL, PYTHON,
 ];
 
 /// What `cargo xtask bench` needs.
