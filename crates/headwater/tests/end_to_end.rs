@@ -41,8 +41,11 @@ fn boot_goes_from_script_to_ready_and_its_successor_finds_a_clean_disk() {
 
     let list = site.headwater(&["boots", "list", "lab-01"]);
     assert_eq!(list.lines().count(), 4, "{list}");
-    let stored = headwater(&["boots", "list", "lab-01", "--state", site.path("state").to_str().unwrap()]).1;
-    assert!(stored.contains("debian"), "{stored}");
+    // Timelines are written soon, not at once.
+    let state = site.path("state");
+    wait_until("the stored timelines", || {
+        headwater(&["boots", "list", "lab-01", "--state", state.to_str().unwrap()]).1.contains("debian")
+    });
 }
 
 #[test]

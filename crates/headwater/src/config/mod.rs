@@ -1,8 +1,8 @@
 //! The configuration file `headwater.toml`: read once at start into [`Config`], whose values cannot be wrong.
 //!
-//! The file is TOML. It is not handed to a deserializer but read section by section through [`reader::Section`],
+//! The file is TOML. It is not handed to a deserializer but read section by section through `reader::Section`,
 //! because an administrator wants *all* mistakes at once, each with its line and column, and for a misspelled key
-//! the nearest one that exists. [`parse`] checks what the text alone can tell; [`Config::check_files`] checks what needs a look
+//! the nearest one that exists. [`parse`] checks what the text alone can tell; `Config::check_files` checks what needs a look
 //! at the machine (does the image exist?). Every key is described in `docs/configuration.md`; the commented default file is
 //! [`DEFAULT_FILE`], and a test holds both to what the code reads.
 mod devices;

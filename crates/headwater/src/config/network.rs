@@ -31,6 +31,9 @@ pub struct Interface {
     pub mode: InterfaceMode,
     /// Whether TFTP is served there.
     pub tftp: bool,
+    /// Whether IPv6 router solicitations are answered, so that iPXE does not wait for a router; `None`: only as DHCP
+    /// server.
+    pub router_advertisements: Option<bool>,
     /// Where in the configuration.
     pub defined_at: Position,
 }
@@ -136,6 +139,7 @@ fn read_interface(section: &mut Section<'_>) -> Option<Interface> {
         )),
     });
     let tftp = section.boolean("tftp").unwrap_or(true);
+    let router_advertisements = section.boolean("router_advertisements");
     let range = section.string_as("range", AddressRange::parse);
     let netmask = section.ipv4("netmask");
     let router = section.ipv4("router");
@@ -184,7 +188,7 @@ fn read_interface(section: &mut Section<'_>) -> Option<Interface> {
             if other == "proxy" { InterfaceMode::Proxy } else { InterfaceMode::None }
         }
     };
-    Some(Interface { name, mode, tftp, defined_at: section.position() })
+    Some(Interface { name, mode, tftp, router_advertisements, defined_at: section.position() })
 }
 
 /// Two pools must not hand out one address.

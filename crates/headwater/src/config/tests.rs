@@ -52,7 +52,7 @@ fn every_key_stands_in_the_default_file_and_in_the_documentation() {
         ("http", "listen"),
         ("netboot", "boot_files"),
         ("write_cache", "directory limit warn_percent"),
-        ("interface", "name mode tftp range netmask router dns lease"),
+        ("interface", "name mode tftp router_advertisements range netmask router dns lease"),
         ("vdisk", "name store file format"),
         ("device", "name mac vdisk address initiator chap_user chap_secret write_cache_limit"),
     ];

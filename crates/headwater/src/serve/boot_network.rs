@@ -25,7 +25,7 @@ pub(super) fn config(config: &Config, http_port: u16, present: &[String]) -> any
             address: None,
             mode: mode(interface)?,
             tftp: interface.tftp,
-            router_advertisements: None,
+            router_advertisements: interface.router_advertisements,
         });
     }
     let boot_files = &config.netboot.boot_files;

@@ -1,10 +1,10 @@
 //! A session in full feature phase, joined to its disks: commands are carried out here, on the spot or on a worker.
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use block::Patience;
 use scsi::{AdditionalSense, CheckCondition, Failure, SenseKey, TaskKind, Transfer, UnitAttention};
 
+use super::complaints::Complaints;
 use super::event_loop::Context;
 use super::link::{Work, post};
 use super::mailbox::{Completion, ConnectionId, Letter, Message, Opened, Worked};
@@ -29,6 +29,7 @@ pub(super) struct Full {
     pub(super) life: Option<SessionLife>,
     units: Arc<scsi::Units>,
     attempt: LoginAttempt,
+    complaints: Arc<Complaints>,
 }
 
 /// What the connection has to do after a PDU.
@@ -44,17 +45,18 @@ pub(super) enum Step {
 }
 
 impl Full {
-    pub(super) fn new(established: Established, opened: Option<Opened>, peer: SocketAddr) -> Self {
+    pub(super) fn new(established: Established, opened: Option<Opened>, complaints: Arc<Complaints>) -> Self {
         let Established { attempt, parameters, cid, cmd_sn, stat_sn } = established;
         let (units, life) = match opened {
             Some(Opened { units, life, .. }) => (units, life),
             None => (Arc::new(scsi::Units::new([])), None),
         };
         let target = attempt.target.as_ref().map_or("discovery", IscsiName::as_str);
+        let peer = attempt.peer;
         let span = tracing::info_span!("iscsi_session", %peer, initiator = %attempt.initiator, target);
         let discovery = attempt.target.is_none();
         let session = Session::new(SessionStart { parameters, discovery, cid, cmd_sn, stat_sn });
-        Self { session, span, life, units, attempt }
+        Self { session, span, life, units, attempt, complaints }
     }
 
     /// Takes one PDU.
@@ -206,8 +208,9 @@ impl Full {
                 check_outcome(check)
             }
             Err(Failure::Device { check, cause }) => {
-                // The device itself, or who owns it, logs what an administrator must act on.
                 tracing::debug!(parent: &self.span, %check, %cause, "command failed in the device");
+                let target = self.attempt.target.as_ref().map_or("discovery", IscsiName::as_str);
+                self.complaints.log_storage(self.attempt.peer, target, cause);
                 check_outcome(check)
             }
             Err(Failure::WouldBlock) => check_outcome(&internal_failure()),

@@ -5,6 +5,7 @@
 //! output stands above its mark nothing is read: a peer that does not listen is not listened to.
 use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use mio::net::TcpStream;
@@ -235,7 +236,7 @@ impl Link {
         let event = login.opened(answer, &mut self.output);
         match (event, opened) {
             (LoginEvent::Established(established), opened) => {
-                let full = Full::new(established, opened, self.peer);
+                let full = Full::new(established, opened, Arc::clone(&context.shared.complaints));
                 tracing::info!(parent: &full.span, "session begins");
                 self.phase = Phase::Full(Box::new(full));
             }

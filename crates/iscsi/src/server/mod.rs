@@ -29,7 +29,6 @@ pub use config::ServerConfig;
 use crate::directory::{Directory, IscsiName, SessionEnd};
 use crate::limits::REPLACE_WAIT;
 use acceptor::{Acceptor, StopSignal};
-use complaints::Complaints;
 use event_loop::EventLoop;
 use mailbox::{Mailbox, Message};
 use registry::Registry;
@@ -63,7 +62,7 @@ impl TargetServer {
         let shared = Arc::new(Shared {
             directory,
             registry: Arc::new(Registry::default()),
-            complaints: Complaints::default(),
+            complaints: Arc::default(),
             io: Workers::start("iscsi-io", config.io_threads())?,
             logins: Workers::start("iscsi-login", config.login_workers)?,
             config,

@@ -12,7 +12,7 @@ pub(super) struct Shared {
     pub(super) config: ServerConfig,
     pub(super) directory: Arc<dyn Directory>,
     pub(super) registry: Arc<Registry>,
-    pub(super) complaints: Complaints,
+    pub(super) complaints: Arc<Complaints>,
     /// Wait for storage.
     pub(super) io: Workers,
     /// Wait for the directory.
