@@ -81,16 +81,21 @@ pub(crate) fn demo() -> Result<()> {
     println!("the golden image is what it was: SHA-256 {after}");
     println!("the server ended with {status}; the whole demo took {} s", started.elapsed().as_secs());
     say("What next");
-    println!("{NEXT}");
+    println!("{}", next_steps(&program));
     Ok(())
 }
 
-const NEXT: &str = "\
-headwater is target/release/headwater. On a network of your own:
-  target/release/headwater serve --print-default-config > headwater.toml   every key with its meaning
-  target/release/headwater serve --config headwater.toml --check-config    is it right?
-  sudo target/release/headwater serve --config headwater.toml              stream
-  cargo xtask test                                                         see everything tested";
+/// What to type after the demo.
+fn next_steps(program: &Path) -> String {
+    let headwater = program.display();
+    format!(
+        "\
+every key with its meaning:  {headwater} serve --print-default-config > headwater.toml
+is it right?                 {headwater} serve --config headwater.toml --check-config
+stream, as root:             {headwater} serve --config headwater.toml
+see everything tested:       cargo xtask test"
+    )
+}
 
 fn say(headline: &str) {
     println!("\n== {headline}");
