@@ -106,17 +106,13 @@ impl Fill {
     /// Tells the observer what it has not been told yet. Called after every request that changed the fill or was
     /// refused.
     pub(crate) fn report(&self, refused: Option<FullCause>, device: &str, observer: &dyn CacheObserver) {
+        self.rearm();
         let usage = self.usage();
-        let used = usage.used.get();
-        if used >= self.warn_at_bytes {
-            if !self.warned.swap(true, Ordering::AcqRel) {
-                observer.warning(device, usage);
-            }
-        } else if used == 0 || used.saturating_add(self.limit_bytes / 20) <= self.warn_at_bytes {
-            self.warned.store(false, Ordering::Release);
+        if usage.used.get() >= self.warn_at_bytes && !self.warned.swap(true, Ordering::AcqRel) {
+            observer.warning(device, usage);
         }
-        self.rearm(used);
         if let Some(cause) = refused {
+            let used = usage.used.get();
             let first =
                 self.full_at_bytes.compare_exchange(NOT_REPORTED, used, Ordering::AcqRel, Ordering::Acquire);
             if first.is_ok() {
@@ -125,10 +121,18 @@ impl Fill {
         }
     }
 
-    fn rearm(&self, used: u64) {
+    /// Takes back what was told and is no longer so. What was told is read before the fill: a fill that is older
+    /// than the report, from before another thread's writes, would have the same thing told twice.
+    fn rearm(&self) {
+        if self.warned.load(Ordering::Acquire) {
+            let used = self.usage().used.get();
+            if used == 0 || used.saturating_add(self.limit_bytes / 20) <= self.warn_at_bytes {
+                self.warned.store(false, Ordering::Release);
+            }
+        }
         let at = self.full_at_bytes.load(Ordering::Acquire);
         let margin = (self.limit_bytes / 100).max(CLUSTER_BYTES);
-        if at != NOT_REPORTED && used.abs_diff(at) >= margin {
+        if at != NOT_REPORTED && self.usage().used.get().abs_diff(at) >= margin {
             // Where another thread was quicker, it has done what is wanted here.
             let _ =
                 self.full_at_bytes.compare_exchange(at, NOT_REPORTED, Ordering::AcqRel, Ordering::Acquire);
@@ -239,6 +243,36 @@ mod tests {
         assert!(add(&fill, 1, &heard));
         assert!(!add(&fill, 1, &heard));
         assert_eq!(heard.take(), ["d full at 400 KiB of 400 KiB (Limit)"]);
+    }
+
+    /// Has another thread fill up the cache just when the first is about to tell of the warning level.
+    #[derive(Debug)]
+    struct Overtaken<'a> {
+        fill: &'a Fill,
+        heard: Heard,
+    }
+
+    impl CacheObserver for Overtaken<'_> {
+        fn warning(&self, device: &str, usage: CacheUsage) {
+            self.heard.warning(device, usage);
+            assert!(add(self.fill, 20, &self.heard));
+            assert!(!add(self.fill, 1, &self.heard));
+        }
+
+        fn full(&self, device: &str, usage: CacheUsage, cause: FullCause) {
+            self.heard.full(device, usage, cause);
+        }
+    }
+
+    #[test]
+    fn slow_thread_with_an_old_fill_does_not_have_a_full_cache_told_again() {
+        let fill = fill_of_100_clusters();
+        let observer = Overtaken { fill: &fill, heard: Heard::default() };
+        fill.reserve(80).unwrap().keep();
+        fill.report(None, "d", &observer);
+        fill.report(Some(FullCause::Limit), "d", &observer);
+        let told = ["d warning at 320 KiB", "d full at 400 KiB of 400 KiB (Limit)"];
+        assert_eq!(observer.heard.take(), told);
     }
 
     #[test]
