@@ -139,7 +139,9 @@ impl ResolveError {
             Self::Storage(error @ StorageError::EndOfFile { .. }) => {
                 BlockError::Corrupt { what: error.to_string() }
             }
-            Self::Storage(StorageError::Io { source, .. }) => BlockError::Storage { range, source },
+            Self::Storage(StorageError::Io { source, .. } | StorageError::Write { source, .. }) => {
+                BlockError::Storage { range, source }
+            }
         }
     }
 }

@@ -35,6 +35,8 @@ pub enum Subtype {
     Fixed,
     /// Blocks get a place when they are first written.
     Dynamic,
+    /// Holds what differs from a parent.
+    Differencing,
 }
 
 /// What is known of an image without reading it through.
@@ -229,7 +231,9 @@ impl Image {
             match extent.source {
                 Source::Zero => piece.fill(0),
                 // The storage of an image with a replayed log answers with the log's bytes where it has any.
-                Source::File { at } | Source::Replayed { at } => self.storage.read_at(at, piece, patience)?,
+                Source::File { at, .. } | Source::Replayed { at, .. } => {
+                    self.storage.read_at(at, piece, patience)?;
+                }
             }
             rest = tail;
             let length = ByteLength::new(range.end().get().saturating_sub(extent.range.end().get()));

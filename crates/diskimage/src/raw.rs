@@ -3,7 +3,7 @@
 use block::{ByteOffset, ByteRange, LogicalBlockSize};
 
 use crate::error::Refusal;
-use crate::extent::{Extent, Source};
+use crate::extent::{Extent, LayerIndex, Source};
 
 /// A raw image's map.
 #[derive(Debug)]
@@ -31,9 +31,11 @@ impl Raw {
     pub(crate) fn extent(&self, range: ByteRange) -> Extent {
         match self.file_bytes.checked_sub(range.start().get()) {
             None | Some(0) => Extent::head_of(range, u64::MAX, Source::Zero),
-            Some(stored) => {
-                Extent::head_of(range, stored, Source::File { at: ByteOffset::new(range.start().get()) })
-            }
+            Some(stored) => Extent::head_of(
+                range,
+                stored,
+                Source::File { layer: LayerIndex::BASE, at: ByteOffset::new(range.start().get()) },
+            ),
         }
     }
 }

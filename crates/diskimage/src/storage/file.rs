@@ -5,22 +5,22 @@
 //! impatient read is told to come back with patience, which costs no system call.
 use std::fs::File;
 use std::io::{self, IoSliceMut};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use block::{ByteLength, ByteOffset, Patience};
-use rustix::fs::OFlags;
+use block::{ByteLength, ByteOffset, ByteRange, Patience};
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::{Storage, StorageError, check_inside};
+use super::{Storage, StorageError, WritableStorage, check_inside};
 
-/// A regular file or block device, opened for reading.
+/// A regular file or block device.
 #[derive(Debug)]
 pub struct FileStorage {
     file: File,
-    len: ByteLength,
-    allocated: Option<ByteLength>,
+    len: AtomicU64,
+    is_regular: bool,
     /// Whether the file system has said that it cannot answer at once.
     always_waits: AtomicBool,
 }
@@ -45,23 +45,42 @@ impl FileStorage {
     /// # Errors
     /// [`FileStorageError`].
     pub fn open(path: &Path) -> Result<Self, FileStorageError> {
+        Self::open_with(path, File::options().read(true))
+    }
+
+    /// Opens the file at `path`, which is there, for reading and writing.
+    ///
+    /// # Errors
+    /// [`FileStorageError`].
+    pub fn open_writable(path: &Path) -> Result<Self, FileStorageError> {
+        Self::open_with(path, File::options().read(true).write(true))
+    }
+
+    /// Creates an empty file at `path`, where there must be nothing.
+    ///
+    /// # Errors
+    /// [`FileStorageError`].
+    pub fn create_new(path: &Path) -> Result<Self, FileStorageError> {
+        Self::open_with(path, File::options().read(true).write(true).create_new(true))
+    }
+
+    fn open_with(path: &Path, options: &mut std::fs::OpenOptions) -> Result<Self, FileStorageError> {
         // Without O_NONBLOCK the opening of a named pipe would wait for a writer; files and disks ignore it.
         let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
-        let file =
-            File::options().read(true).custom_flags(flags).open(path).map_err(FileStorageError::Access)?;
+        let file = options.custom_flags(flags).open(path).map_err(FileStorageError::Access)?;
         let metadata = file.metadata().map_err(FileStorageError::Access)?;
         let kind = metadata.file_type();
-        let (len, allocated) = if kind.is_file() {
-            // st_blocks counts units of 512 bytes whatever the file system's own unit is: stat(2).
-            (metadata.len(), metadata.blocks().checked_mul(512).map(ByteLength::new))
+        let len = if kind.is_file() {
+            metadata.len()
         } else if kind.is_block_device() {
             let end = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0));
-            (end.map_err(|errno| FileStorageError::Access(errno.into()))?, None)
+            end.map_err(|errno| FileStorageError::Access(errno.into()))?
         } else {
             let found = if kind.is_dir() { "a directory" } else { "a special file" };
             return Err(FileStorageError::NotAFile { found });
         };
-        Ok(Self { file, len: ByteLength::new(len), allocated, always_waits: AtomicBool::new(false) })
+        let always_waits = AtomicBool::new(false);
+        Ok(Self { file, len: AtomicU64::new(len), is_regular: kind.is_file(), always_waits })
     }
 
     fn read_cached(&self, at: ByteOffset, buffer: &mut [u8]) -> Result<(), StorageError> {
@@ -85,6 +104,19 @@ impl FileStorage {
         self.fill(at, buffer, |rest, place| rustix::io::pread(&self.file, rest, place))
     }
 
+    /// For file systems without holes.
+    fn write_zeros(&self, range: ByteRange) -> Result<(), StorageError> {
+        const ZEROS: &[u8] = &[0; 64 << 10];
+        let mut at = range.start();
+        while at < range.end() {
+            let left = range.end().get().saturating_sub(at.get());
+            let count = usize::try_from(left).unwrap_or(usize::MAX).min(ZEROS.len());
+            self.write_at(at, ZEROS.get(..count).unwrap_or(ZEROS))?;
+            at = ByteOffset::new(at.get().saturating_add(u64::try_from(count).unwrap_or_default()));
+        }
+        Ok(())
+    }
+
     /// Calls `read` until the buffer is full: the kernel may give less than it was asked for.
     fn fill(
         &self,
@@ -97,7 +129,7 @@ impl FileStorage {
         while !rest.is_empty() {
             let count = match read(rest, place) {
                 // The file has become shorter since it was opened.
-                Ok(0) => return Err(StorageError::EndOfFile { at, wanted, len: self.len.get() }),
+                Ok(0) => return Err(StorageError::EndOfFile { at, wanted, len: self.len().get() }),
                 Ok(count) => count.min(rest.len()),
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => return Err(StorageError::WouldBlock),
@@ -112,11 +144,15 @@ impl FileStorage {
 
 impl Storage for FileStorage {
     fn len(&self) -> ByteLength {
-        self.len
+        ByteLength::new(self.len.load(Ordering::Acquire))
+    }
+
+    fn file(&self) -> Option<&File> {
+        Some(&self.file)
     }
 
     fn read_at(&self, at: ByteOffset, buffer: &mut [u8], patience: Patience) -> Result<(), StorageError> {
-        check_inside(at, buffer.len(), self.len)?;
+        check_inside(at, buffer.len(), self.len())?;
         match patience {
             Patience::Now => self.read_cached(at, buffer),
             Patience::Blocking => self.read_patiently(at, buffer),
@@ -124,7 +160,46 @@ impl Storage for FileStorage {
     }
 
     fn allocated(&self) -> Option<ByteLength> {
-        self.allocated
+        if !self.is_regular {
+            return None;
+        }
+        // st_blocks counts units of 512 bytes whatever the file system's own unit is: stat(2).
+        self.file.metadata().ok()?.blocks().checked_mul(512).map(ByteLength::new)
+    }
+}
+
+impl WritableStorage for FileStorage {
+    fn write_at(&self, at: ByteOffset, data: &[u8]) -> Result<(), StorageError> {
+        self.file.write_all_at(data, at.get()).map_err(|source| StorageError::Write { at, source })?;
+        let end = at.get().saturating_add(u64::try_from(data.len()).unwrap_or(u64::MAX));
+        self.len.fetch_max(end, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn set_len(&self, len: ByteLength) -> Result<(), StorageError> {
+        let at = ByteOffset::new(len.get());
+        self.file.set_len(len.get()).map_err(|source| StorageError::Write { at, source })?;
+        self.len.store(len.get(), Ordering::Release);
+        Ok(())
+    }
+
+    fn punch(&self, range: ByteRange) -> Result<(), StorageError> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let (at, length) = (range.start(), range.length());
+        check_inside(at, length.in_memory().unwrap_or(usize::MAX), self.len())?;
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, flags, at.get(), length.get()) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeros(range),
+            Err(errno) => Err(StorageError::Write { at, source: errno.into() }),
+        }
+    }
+
+    fn flush(&self) -> Result<(), StorageError> {
+        // The length is metadata that a read needs: fdatasync writes it, too.
+        self.file.sync_data().map_err(|source| StorageError::Write { at: ByteOffset::ZERO, source })
     }
 }
 
@@ -175,6 +250,30 @@ mod tests {
         std::fs::write(&path, [7; 10]).unwrap();
         let result = storage.read_at(ByteOffset::ZERO, &mut [0; 4096], Patience::Blocking);
         assert!(matches!(result, Err(StorageError::EndOfFile { .. })), "{result:?}");
+    }
+
+    #[test]
+    fn written_bytes_are_read_back_and_a_punched_range_is_zeros() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("new");
+        let storage = FileStorage::create_new(&path).unwrap();
+        assert!(FileStorage::create_new(&path).is_err(), "it is there already");
+        let bytes = block::conformance::pattern(70_000);
+        storage.write_at(ByteOffset::new(5), &bytes).unwrap();
+        assert_eq!(storage.len().get(), 70_005);
+        let range = |at, length| ByteRange::new(ByteOffset::new(at), ByteLength::new(length)).unwrap();
+        storage.punch(range(100, 60_000)).unwrap();
+        storage.flush().unwrap();
+        assert!(storage.punch(range(70_000, 6)).is_err(), "behind the end");
+        storage.set_len(ByteLength::new(65_000)).unwrap();
+        let reopened = FileStorage::open_writable(&path).unwrap();
+        let mut buffer = vec![1; 65_000];
+        reopened.read_at(ByteOffset::ZERO, &mut buffer, Patience::Blocking).unwrap();
+        assert_eq!(buffer[5..100], bytes[..95]);
+        assert_eq!(buffer[100..60_100], [0; 60_000]);
+        assert_eq!(buffer[60_100..], bytes[60_095..64_995]);
+        let write = FileStorage::open(&path).unwrap().write_at(ByteOffset::ZERO, &[1]);
+        assert!(matches!(write, Err(StorageError::Write { .. })), "opened for reading");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! many terabytes must cost nothing.
 use std::collections::BTreeMap;
 
-use block::{ByteLength, ByteOffset, Patience};
+use block::{ByteLength, ByteOffset, ByteRange, Patience};
 
 use super::{Storage, StorageError, check_inside};
 
@@ -49,6 +49,23 @@ impl MemoryStorage {
             rest = tail;
         }
         self.len = self.len.max(ByteLength::new(place));
+    }
+
+    /// Makes the part of the range that lies in the file zeros.
+    pub fn zero(&mut self, range: ByteRange) {
+        let (start, end) = (range.start().get(), range.end().get());
+        let (first, last) = (start / PAGE_BYTES, end / PAGE_BYTES);
+        let whole = start.div_ceil(PAGE_BYTES)..last;
+        self.pages.retain(|page, _| !whole.contains(page));
+        for page in [first, last] {
+            let Some(bytes) = self.pages.get_mut(&page) else { continue };
+            let at = page.saturating_mul(PAGE_BYTES);
+            let within =
+                |place: u64| usize::try_from(place.saturating_sub(at)).unwrap_or(usize::MAX).min(room(0));
+            if let Some(zeroed) = bytes.get_mut(within(start)..within(end)) {
+                zeroed.fill(0);
+            }
+        }
     }
 
     /// Makes the file `len` bytes long.

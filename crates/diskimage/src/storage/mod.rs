@@ -1,19 +1,33 @@
 //! Files as image formats see them: bytes at places, with the caller's patience.
+//!
+//! [`Storage`] is the reading side, all that images opened for reading need. [`WritableStorage`] adds the writing
+//! side; its operations always wait. What is written may be lost or arrive in any order until a flush has returned:
+//! a format that promises more keeps an order of its own, and [`CrashStorage`] shows whether it does.
 use std::fmt;
+use std::fs::File;
 use std::io;
 
-use block::{ByteLength, ByteOffset, Patience};
+use block::{ByteLength, ByteOffset, ByteRange, Patience};
 
+mod crash;
 mod file;
 mod memory;
 
+pub use crash::{CrashStorage, Event, Survival};
 pub use file::{FileStorage, FileStorageError};
 pub use memory::MemoryStorage;
 
-/// A file that is read at places. Its bytes and its length do not change while it is open.
+/// A file that is read at places. Unless it is written through [`WritableStorage`] by who reads it, its bytes and
+/// its length do not change while it is open.
 pub trait Storage: fmt::Debug + Send + Sync {
     /// How long the file is.
     fn len(&self) -> ByteLength;
+
+    /// The operating system's file, where the bytes of this storage are the bytes of one: what `sendfile` and
+    /// cloning start from.
+    fn file(&self) -> Option<&File> {
+        None
+    }
 
     /// Whether there is no byte in it.
     fn is_empty(&self) -> bool {
@@ -32,7 +46,37 @@ pub trait Storage: fmt::Debug + Send + Sync {
     }
 }
 
-/// Why bytes of a file could not be read.
+/// A file that is also written at places. Writes to places that no other write touches may run at once on several
+/// threads.
+pub trait WritableStorage: Storage {
+    /// Stores all of `data` from `at` on. The file grows where it must; what lies between its old end and `at` reads
+    /// as zeros.
+    ///
+    /// # Errors
+    /// [`StorageError`]; any part of `data` may have been stored.
+    fn write_at(&self, at: ByteOffset, data: &[u8]) -> Result<(), StorageError>;
+
+    /// Makes the file `len` bytes long. What it gains reads as zeros.
+    ///
+    /// # Errors
+    /// [`StorageError`]; the length is then as it was.
+    fn set_len(&self, len: ByteLength) -> Result<(), StorageError>;
+
+    /// Makes the range, which lies in the file, read as zeros, and gives its space back where the file system can.
+    ///
+    /// # Errors
+    /// [`StorageError`]; any part of the range may have become zeros.
+    fn punch(&self, range: ByteRange) -> Result<(), StorageError>;
+
+    /// Makes lasting what was written, and the length.
+    ///
+    /// # Errors
+    /// [`StorageError`]. Nothing is known then of what was written since the last flush that succeeded, and a second
+    /// flush that succeeds proves nothing: who must know, stops.
+    fn flush(&self) -> Result<(), StorageError>;
+}
+
+/// Why bytes of a file could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
     /// Only with [`Patience::Now`]: the bytes are not in memory.
@@ -48,7 +92,16 @@ pub enum StorageError {
         /// How long the file is.
         len: u64,
     },
-    /// The operating system answered with an error.
+    /// The operating system answered a write, a change of the length or a flush with an error.
+    #[error("the file cannot be written at {at}")]
+    Write {
+        /// Where the write began; the start of the file, of a flush.
+        at: ByteOffset,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The operating system answered a read with an error.
     #[error("the file cannot be read at {at}")]
     Io {
         /// Where the read began.

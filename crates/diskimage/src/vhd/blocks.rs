@@ -10,7 +10,7 @@ use block::{ByteOffset, ByteRange, Patience};
 use super::dynamic::HEADER_BYTES;
 use super::{DynamicHeader, SECTOR_BYTES};
 use crate::error::{Damage, Refusal, ResolveError};
-use crate::extent::{Extent, Source};
+use crate::extent::{Extent, LayerIndex, Source};
 use crate::storage::Storage;
 use crate::table::{Table, Width, claims_overlap, is_read_at_opening};
 
@@ -106,7 +106,7 @@ impl Blocks {
         }
         let bitmap_at = (entry & ABSENT).saturating_mul(SECTOR_BYTES);
         let data_at = bitmap_at.saturating_add(self.bitmap_bytes).saturating_add(within);
-        let data = Source::File { at: ByteOffset::new(data_at) };
+        let data = Source::File { layer: LayerIndex::BASE, at: ByteOffset::new(data_at) };
         if entry & FULL != 0 {
             return Ok(Extent::head_of(range, left, data));
         }

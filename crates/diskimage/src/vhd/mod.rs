@@ -8,7 +8,7 @@
 use block::{ByteOffset, ByteRange, Patience};
 
 use crate::error::{Damage, Refusal, ResolveError};
-use crate::extent::{Extent, Source};
+use crate::extent::{Extent, LayerIndex, Source};
 use crate::storage::Storage;
 
 mod blocks;
@@ -92,7 +92,7 @@ impl Vhd {
         match &self.layout {
             Layout::Fixed => {
                 let at = ByteOffset::new(range.start().get());
-                Ok(Extent::head_of(range, u64::MAX, Source::File { at }))
+                Ok(Extent::head_of(range, u64::MAX, Source::File { layer: LayerIndex::BASE, at }))
             }
             Layout::Dynamic(blocks) => blocks.extent(storage, range, patience),
         }

@@ -11,7 +11,7 @@ use block::{ByteOffset, ByteRange, Patience};
 use super::region::Region;
 use super::{MIB, Metadata, Owned};
 use crate::error::{Damage, Refusal, ResolveError};
-use crate::extent::{Extent, Source};
+use crate::extent::{Extent, LayerIndex, Source};
 use crate::storage::Storage;
 use crate::table::{Table, Width, claims_overlap, is_read_at_opening};
 
@@ -107,7 +107,9 @@ impl Bat {
         let left = self.block_bytes.get().saturating_sub(within);
         let source = match self.payload_block(block, storage, patience)? {
             PayloadBlock::Zero => Source::Zero,
-            PayloadBlock::Present { at } => Source::File { at: ByteOffset::new(at.saturating_add(within)) },
+            PayloadBlock::Present { at } => {
+                Source::File { layer: LayerIndex::BASE, at: ByteOffset::new(at.saturating_add(within)) }
+            }
         };
         Ok(Extent::head_of(range, left, source))
     }
@@ -231,7 +233,7 @@ mod tests {
             let entries = [(2 * ratio + 2, (10 * MIB) | 6), (2 * ratio, (50 * MIB) | 6)];
             let (bat, file) = open(&entries, &metadata).unwrap();
             let at = ByteOffset::new(10 * MIB + 512);
-            assert_eq!(source_at(&bat, &file, 2 * chunk + 512), Source::File { at });
+            assert_eq!(source_at(&bat, &file, 2 * chunk + 512), Source::File { layer: LayerIndex::BASE, at });
             assert_eq!(bat.block_of(2 * ratio + 2), Some(2 * ratio));
             assert_eq!(bat.block_of(ratio), None);
             assert_eq!(bat.table.bytes().get(), (3 * ratio + 2) * 8);
@@ -246,7 +248,10 @@ mod tests {
         for block in 0..5 {
             assert_eq!(source_at(&bat, &file, block * MIB), Source::Zero);
         }
-        assert_eq!(source_at(&bat, &file, 5 * MIB), Source::File { at: ByteOffset::new(8 * MIB) });
+        assert_eq!(
+            source_at(&bat, &file, 5 * MIB),
+            Source::File { layer: LayerIndex::BASE, at: ByteOffset::new(8 * MIB) }
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use block::{ByteOffset, ByteRange, Patience};
 
 use crate::error::{Damage, Refusal, ResolveError};
-use crate::extent::{Extent, Source};
+use crate::extent::{Extent, LayerIndex, Source};
 use crate::storage::Storage;
 
 mod bat;
@@ -92,14 +92,14 @@ impl Vhdx {
         patience: Patience,
     ) -> Result<Extent, ResolveError> {
         let extent = self.bat.extent(storage, range, patience)?;
-        let (Some(overlay), Source::File { at }) = (&self.replayed, extent.source) else {
+        let (Some(overlay), Source::File { at, .. }) = (&self.replayed, extent.source) else {
             return Ok(extent);
         };
         let (piece, end) = overlay.at(at.get());
         let source = match piece {
             None => extent.source,
             Some(Piece::Zero) => Source::Zero,
-            Some(Piece::Sector(_)) => Source::Replayed { at },
+            Some(Piece::Sector(_)) => Source::Replayed { layer: LayerIndex::BASE, at },
         };
         Ok(Extent::head_of(extent.range, end.saturating_sub(at.get()), source))
     }

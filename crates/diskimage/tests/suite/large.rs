@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use block::{BlockDevice, BlockError, ByteLength, ByteOffset, ByteRange, Patience};
 use diskimage::storage::{MemoryStorage, Storage, StorageError};
-use diskimage::{Image, OpenOptions, Source};
+use diskimage::{Image, LayerIndex, OpenOptions, Source};
 
 use crate::builder::{MIB, Vhdx};
 use crate::tools::{extents, open, save};
@@ -102,7 +102,7 @@ fn tables_past_the_limit_are_read_entry_by_entry() {
             let source = extents(&image, block * MIB, 512)[0].source;
             assert_eq!(
                 source,
-                Source::File { at: ByteOffset::new(at + page * MIB) },
+                Source::File { layer: LayerIndex::BASE, at: ByteOffset::new(at + page * MIB) },
                 "{page}, round {round}"
             );
         }

@@ -1,6 +1,6 @@
 //! Log replay: random logs against a plain model and against qemu's replay, and logs that must be refused.
 use block::{ByteOffset, Patience};
-use diskimage::{Image, OpenOptions, Source};
+use diskimage::{Image, LayerIndex, OpenOptions, Source};
 use mutate::Rng;
 
 use crate::builder::{Change, Entry, LOG_GUID, MIB, Vhdx};
@@ -65,12 +65,12 @@ fn later_changes_hide_earlier_ones_of_either_kind() {
     let place = |sector: u64| ByteOffset::new(at + sector * SECTOR);
     let expected = [
         Source::Zero,
-        Source::Replayed { at: place(1) },
-        Source::File { at: place(2) },
+        Source::Replayed { layer: LayerIndex::BASE, at: place(1) },
+        Source::File { layer: LayerIndex::BASE, at: place(2) },
         Source::Zero,
-        Source::Replayed { at: place(4) },
+        Source::Replayed { layer: LayerIndex::BASE, at: place(4) },
         Source::Zero,
-        Source::File { at: place(6) },
+        Source::File { layer: LayerIndex::BASE, at: place(6) },
     ];
     assert_eq!(sources, expected);
 }

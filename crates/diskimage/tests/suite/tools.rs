@@ -76,7 +76,7 @@ pub(crate) fn assert_same_sparse(image: &Image, path: &Path, raw: &Path) {
     let stored = File::open(path).unwrap();
     assert_same_but(image, raw, &|extent| match extent.source {
         Source::Zero => true,
-        Source::File { at } => !has_data(&stored, at.get(), extent.range.length().get()),
+        Source::File { at, .. } => !has_data(&stored, at.get(), extent.range.length().get()),
         Source::Replayed { .. } => false,
     });
 }

@@ -1,0 +1,113 @@
+//! Images in the making: what create, convert, merge and snapshot write, whatever the format.
+//!
+//! A new image is made in an empty file and is none until it is finished: until then a reader refuses it (VHDX: the
+//! *incomplete file* item; VHD: no footer). Nobody reads it meanwhile, so nothing needs a log; blocks get their places
+//! one after the other, whoever makes it moves the payload to those places as it likes (clone, copy in the kernel,
+//! write), and the tables are written at the end.
+use block::{ByteLength, ByteOffset, LogicalBlockSize};
+
+use crate::format::Format;
+use crate::guid::Guid;
+use crate::image::Subtype;
+use crate::storage::{StorageError, WritableStorage};
+
+/// What a new image is to be.
+#[derive(Clone, Debug)]
+pub struct NewImageSpec {
+    /// The format. Not every format can be written.
+    pub format: Format,
+    /// How it keeps its blocks.
+    pub subtype: Subtype,
+    /// How large the disk is: a whole number of logical blocks.
+    pub virtual_size: ByteLength,
+    /// The unit in which the disk is addressed. Only VHDX knows others than 512.
+    pub logical_block: LogicalBlockSize,
+    /// The unit in which the disk says that it is stored, in bytes: 512 or 4096. Only VHDX keeps it.
+    pub physical_block: u32,
+    /// How much of the disk one payload block holds; `None` is the format's default.
+    pub payload_block: Option<ByteLength>,
+    /// The disk's own identifier, in the byte order of the text form; `None` makes a new one.
+    pub identity: Option<[u8; 16]>,
+    /// Of a differencing image: its parent.
+    pub parent: Option<ParentLink>,
+}
+
+/// How a differencing image names its parent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParentLink {
+    /// What the parent must be recognised by: of VHDX its `DataWriteGuid`, of VHD its unique identifier.
+    pub linkage: Guid,
+    /// Where the parent lies, seen from the child's folder, with `/` between names: `base.vhdx`, `../base.vhdx`.
+    pub relative_path: String,
+    /// Where it lies on the machine that makes the child, as an absolute path.
+    pub absolute_path: Option<String>,
+}
+
+/// Which sectors of a payload block a differencing image holds: one bit for each logical block, the first in the
+/// least significant bit of the first byte (VHDX's order; VHD writers turn it round).
+pub type SectorBitmap = [u8];
+
+/// A new image in the making. Payload blocks are numbered from 0; one that is neither placed nor zeroed stays absent:
+/// zeros without a parent, the parent's contents with one.
+pub trait NewImage: std::fmt::Debug + Send {
+    /// How much of the disk one payload block holds. Of a raw image, and a fixed VHD: any sensible unit in which to
+    /// work.
+    fn payload_block(&self) -> ByteLength;
+
+    /// The file, to move payload into.
+    fn storage(&self) -> &dyn WritableStorage;
+
+    /// Gives `block` a place and says where its first byte goes: all of its sectors count as held here. What is not
+    /// written there reads as zeros. (The last block is given as much room as the disk has bytes in it, at least.)
+    ///
+    /// # Errors
+    /// [`StorageError`], and a block behind the end of the disk.
+    fn place(&mut self, block: u64) -> Result<ByteOffset, NewImageError>;
+
+    /// As [`place`](Self::place), in a differencing image, of a block of which only the sectors in `held` count.
+    ///
+    /// # Errors
+    /// As `place`; [`NewImageError::NotDifferencing`].
+    fn place_partly(&mut self, block: u64, held: &SectorBitmap) -> Result<ByteOffset, NewImageError>;
+
+    /// Makes `block` zeros, whatever the parent holds, without room in the file where the format can.
+    ///
+    /// # Errors
+    /// As `place`.
+    fn zero(&mut self, block: u64) -> Result<(), NewImageError>;
+
+    /// Writes all tables, makes everything lasting, and last takes away the mark that the image is incomplete.
+    ///
+    /// # Errors
+    /// [`NewImageError`]; the file is then incomplete, and marked so.
+    fn finish(self: Box<Self>) -> Result<(), NewImageError>;
+}
+
+/// A new image could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum NewImageError {
+    /// The format cannot express this.
+    #[error("a {format} image cannot have {what} ({rule})")]
+    Unsupported {
+        /// The format.
+        format: Format,
+        /// What was asked for, with its value and the limit.
+        what: String,
+        /// Where the limit is written.
+        rule: &'static str,
+    },
+    /// A block that the disk does not have.
+    #[error("the image has {blocks} blocks, there is no block {block}")]
+    NoSuchBlock {
+        /// The block.
+        block: u64,
+        /// How many there are.
+        blocks: u64,
+    },
+    /// A partly held block, in an image without a parent.
+    #[error("only a differencing image can hold part of a block")]
+    NotDifferencing,
+    /// The file cannot be written.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
