@@ -50,7 +50,8 @@ impl Kind {
     fn qemu_options(&self) -> String {
         let subformat = match self.subtype {
             Subtype::Fixed => "fixed",
-            Subtype::Dynamic => "dynamic",
+            // qemu knows no differencing images.
+            Subtype::Dynamic | Subtype::Differencing => "dynamic",
         };
         format!("subformat={subformat}{}", self.options)
     }
