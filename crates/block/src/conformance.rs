@@ -11,7 +11,9 @@
     clippy::panic,
     reason = "the suite is test code: it fails by panicking"
 )]
-use crate::device::{Access, BlockDevice, Patience};
+use std::os::unix::fs::FileExt;
+
+use crate::device::{Access, Allocation, BlockDevice, Patience};
 use crate::error::BlockError;
 use crate::units::{ByteLength, ByteOffset, ByteRange};
 
@@ -34,7 +36,9 @@ pub fn writable(make: Maker<'_>) {
     refuses_bad_changes(&*device);
     reads_back_what_was_written(&*device);
     would_block_changes_nothing(&*make());
-    agrees_with_a_flat_model(&*make());
+    let device = make();
+    agrees_with_a_flat_model(&*device);
+    tells_how_it_is_stored(&*device);
     concurrent_writers_do_not_disturb_each_other(&*make());
 }
 
@@ -67,6 +71,40 @@ pub fn read_only(device: &dyn BlockDevice, expected: &[u8]) {
         assert!(matches!(device.write_zeroes(range, patience), Err(BlockError::ReadOnly)));
     }
     device.flush(Patience::Blocking).unwrap();
+    tells_how_it_is_stored(device);
+}
+
+/// What [`BlockDevice::allocation`] and [`BlockDevice::file_span`] say, against what a read gives.
+fn tells_how_it_is_stored(device: &dyn BlockDevice) {
+    let geometry = device.geometry();
+    let unit = geometry.logical_block.bytes();
+    let end = geometry.size.get().min(MAX_MODEL_BYTES);
+    let range = |at, length| ByteRange::new(ByteOffset::new(at), ByteLength::new(length)).unwrap();
+    let mut at = 0;
+    while at < end {
+        let asked = (end - at).min(8 << 20);
+        let (allocation, length) = device.allocation(range(at, asked), Patience::Blocking).unwrap();
+        let length = length.get();
+        assert!(
+            length >= unit && length <= asked && length.is_multiple_of(unit),
+            "{length} bytes at {at:#x}"
+        );
+        let mut read = vec![1; length as usize];
+        patient_read(device, at, &mut read).unwrap();
+        if allocation != Allocation::Data {
+            assert!(read.iter().all(|&byte| byte == 0), "{allocation:?} at {at:#x} does not read as zeros");
+        }
+        if let Some(span) = device.file_span(range(at, length), Patience::Blocking) {
+            assert!((1..=length).contains(&span.length.get()), "a span of {} at {at:#x}", span.length);
+            let mut bytes = vec![0; span.length.get() as usize];
+            span.file.read_exact_at(&mut bytes, span.at.get()).unwrap();
+            assert!(bytes == read[..bytes.len()], "the span at {at:#x} differs from a read");
+        }
+        at += length;
+    }
+    let behind = ByteRange::new(ByteOffset::new(geometry.size.get()), ByteLength::new(unit)).unwrap();
+    let refused = device.allocation(behind, Patience::Blocking);
+    assert!(matches!(refused, Err(BlockError::OutOfRange { .. })), "{refused:?}");
 }
 
 /// Bytes in which every 512-byte block is different: what tests fill images with.

@@ -2,9 +2,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::device::{BlockDevice, Geometry, Patience};
+use crate::device::{Allocation, BlockDevice, Geometry, Patience};
 use crate::error::BlockError;
-use crate::units::{ByteOffset, ByteRange};
+use crate::units::{ByteLength, ByteOffset, ByteRange};
 
 /// Waits before every operation, as a disk would that has to seek. With [`Patience::Now`] it answers
 /// [`BlockError::WouldBlock`] instead: so it also stands for a device whose pages are never in memory.
@@ -61,12 +61,21 @@ impl BlockDevice for DelayDevice {
         self.wait(patience)?;
         self.inner.write_zeroes(range, patience)
     }
+
+    fn allocation(
+        &self,
+        range: ByteRange,
+        patience: Patience,
+    ) -> Result<(Allocation, ByteLength), BlockError> {
+        self.wait(patience)?;
+        self.inner.allocation(range, patience)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ByteLength, LogicalBlockSize, MemoryDevice, conformance};
+    use crate::{LogicalBlockSize, MemoryDevice, conformance};
 
     #[test]
     fn delayed_device_conforms_though_it_always_asks_to_wait() {

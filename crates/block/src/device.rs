@@ -1,5 +1,7 @@
 //! The contract as a trait. Its terms stand in the crate's documentation.
 use std::fmt;
+use std::fs::File;
+use std::sync::Arc;
 
 use crate::error::BlockError;
 use crate::units::{ByteLength, ByteOffset, ByteRange, LogicalBlockSize};
@@ -72,6 +74,28 @@ impl Geometry {
     }
 }
 
+/// How a run of a device is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// Space is taken for it.
+    Data,
+    /// Space is taken for it, and it reads as zeros.
+    Zero,
+    /// No space is taken for it, and it reads as zeros.
+    Hole,
+}
+
+/// Where the bytes of a run lie in a file of the operating system, one after the other: for `sendfile`.
+#[derive(Clone, Debug)]
+pub struct FileSpan {
+    /// The file.
+    pub file: Arc<File>,
+    /// The place of the run's first byte in it.
+    pub at: ByteOffset,
+    /// How long the run is. Not empty.
+    pub length: ByteLength,
+}
+
 /// A block device. The two sides of the contract, and how waiting crosses it, are written in the crate's
 /// documentation; [`conformance`](crate::conformance) holds every implementation to them.
 pub trait BlockDevice: fmt::Debug + Send + Sync {
@@ -107,4 +131,26 @@ pub trait BlockDevice: fmt::Debug + Send + Sync {
     /// # Errors
     /// Any [`BlockError`].
     fn write_zeroes(&self, range: ByteRange, patience: Patience) -> Result<(), BlockError>;
+
+    /// How the start of `range`, which is not empty, is stored, and how many bytes of it are stored that way (at least
+    /// a logical block, at most the range). Ask again for the rest.
+    ///
+    /// A device that does not know calls everything data. The answer holds until the range is changed.
+    ///
+    /// # Errors
+    /// Those of a read.
+    fn allocation(&self, range: ByteRange, _: Patience) -> Result<(Allocation, ByteLength), BlockError> {
+        let range = self.geometry().check(range.start(), range.length())?;
+        Ok((Allocation::Data, range.length()))
+    }
+
+    /// Where the start of `range`, which is not empty, lies in a file whose bytes there do not change while the device
+    /// is open; `None` where it does not lie in such a file, or that cannot be told with this patience. Whoever asks
+    /// falls back on [`read`](Self::read), for as much as it likes of the range, and asks again for the rest.
+    ///
+    /// With [`Patience::Now`], the span is one whose pages were in memory when it was asked for, as far as the device
+    /// can tell.
+    fn file_span(&self, _range: ByteRange, _patience: Patience) -> Option<FileSpan> {
+        None
+    }
 }

@@ -1,7 +1,7 @@
 //! A decorator that makes a device fail where a test wants it to.
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::device::{BlockDevice, Geometry, Patience};
+use crate::device::{Allocation, BlockDevice, Geometry, Patience};
 use crate::error::BlockError;
 use crate::units::{ByteLength, ByteOffset, ByteRange};
 
@@ -96,6 +96,14 @@ impl BlockDevice for FaultDevice {
     fn write_zeroes(&self, range: ByteRange, patience: Patience) -> Result<(), BlockError> {
         self.pass(Operation::WriteZeroes, Some(range))?;
         self.inner.write_zeroes(range, patience)
+    }
+
+    fn allocation(
+        &self,
+        range: ByteRange,
+        patience: Patience,
+    ) -> Result<(Allocation, ByteLength), BlockError> {
+        self.inner.allocation(range, patience)
     }
 }
 

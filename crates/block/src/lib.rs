@@ -37,15 +37,13 @@
 //! gives the *same call* with `Blocking` to a worker thread and goes on with its other requests. Decorators and
 //! stacked devices pass the patience down unchanged. A plain tool (convert, check) calls with `Blocking`.
 //! The buffer belongs to the front end, which can hand in a slice of the very buffer that goes to the socket:
-//! one copy, out of the page cache. The copy itself goes away later without touching what stands here: a device
-//! will be able to *resolve* a range to file and offset ([`diskimage`] already resolves inside), so that a front
-//! end can `sendfile` those pieces and `read` only the rest.
+//! one copy, out of the page cache. Even that copy goes away where a device can say that a range lies byte for byte
+//! in a file that does not change ([`file_span`](BlockDevice::file_span)): a front end can `sendfile` those pieces
+//! and `read` only the rest.
 //!
 //! Why not `async fn`: a page-cache hit would pay for a boxed future per layer, borrowed buffers could not cross
 //! it safely, and the two kinds of calls that exist (memory: inline; storage: a blocking system call or io_uring
 //! behind a worker) need no more than one bit of difference.
-//!
-//! [`diskimage`]: ../diskimage/index.html
 //!
 //! # What else is here
 //! Newtypes for places and lengths, a [`MemoryDevice`], the decorators [`DelayDevice`] and [`FaultDevice`], and
@@ -67,7 +65,7 @@ mod memory;
 mod units;
 
 pub use delay::DelayDevice;
-pub use device::{Access, BlockDevice, Geometry, Patience};
+pub use device::{Access, Allocation, BlockDevice, FileSpan, Geometry, Patience};
 pub use error::BlockError;
 pub use fault::{Fault, FaultDevice, Operation};
 pub use memory::MemoryDevice;

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use block::{ByteLength, ByteOffset, ByteRange, Patience};
@@ -18,7 +19,7 @@ use super::{Storage, StorageError, WritableStorage, check_inside};
 /// A regular file or block device.
 #[derive(Debug)]
 pub struct FileStorage {
-    file: File,
+    file: Arc<File>,
     len: AtomicU64,
     is_regular: bool,
     /// Whether the file system has said that it cannot answer at once.
@@ -80,7 +81,7 @@ impl FileStorage {
             return Err(FileStorageError::NotAFile { found });
         };
         let always_waits = AtomicBool::new(false);
-        Ok(Self { file, len: AtomicU64::new(len), is_regular: kind.is_file(), always_waits })
+        Ok(Self { file: Arc::new(file), len: AtomicU64::new(len), is_regular: kind.is_file(), always_waits })
     }
 
     fn read_cached(&self, at: ByteOffset, buffer: &mut [u8]) -> Result<(), StorageError> {
@@ -147,7 +148,7 @@ impl Storage for FileStorage {
         ByteLength::new(self.len.load(Ordering::Acquire))
     }
 
-    fn file(&self) -> Option<&File> {
+    fn file(&self) -> Option<&Arc<File>> {
         Some(&self.file)
     }
 

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 
 use block::{ByteLength, ByteOffset, ByteRange, Patience};
 
@@ -25,7 +26,7 @@ pub trait Storage: fmt::Debug + Send + Sync {
 
     /// The operating system's file, where the bytes of this storage are the bytes of one: what `sendfile` and
     /// cloning start from.
-    fn file(&self) -> Option<&File> {
+    fn file(&self) -> Option<&Arc<File>> {
         None
     }
 
