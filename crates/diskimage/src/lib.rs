@@ -33,6 +33,7 @@
     allow(clippy::arithmetic_side_effects, reason = "a test that overflows fails, as it should")
 )]
 
+pub mod check;
 mod cursor;
 mod error;
 mod extent;
@@ -48,6 +49,7 @@ mod vhd;
 mod vhdx;
 mod watch;
 
+pub use check::{Finding, Report, Severity};
 pub use error::{Damage, OpenError, Refusal};
 pub use extent::{Extent, LayerIndex, Source};
 pub use format::{Format, UnknownFormat};

@@ -12,10 +12,12 @@ use crate::extent::{Extent, LayerIndex, Source};
 use crate::storage::Storage;
 
 mod blocks;
+mod check;
 mod dynamic;
 mod footer;
 
 use blocks::Blocks;
+pub(crate) use check::{check, repair};
 use dynamic::DynamicHeader;
 pub(crate) use footer::Footer;
 use footer::{DiskType, FooterPlace};
