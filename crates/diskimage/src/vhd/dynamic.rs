@@ -1,6 +1,8 @@
-//! The dynamic disk header: where the block allocation table is, and how large the blocks are.
+//! The dynamic disk header: where the block allocation table is, how large the blocks are, and which parent there is.
 use block::{ByteOffset, Patience};
 
+use super::footer::DiskType;
+use super::locator::ParentReference;
 use super::{Footer, checksum};
 use crate::cursor::Cursor;
 use crate::error::{Damage, Refusal};
@@ -24,6 +26,8 @@ pub(crate) struct DynamicHeader {
     pub(crate) table_entries: u32,
     /// How much of the disk a block holds: a power of two in [`BLOCK_BYTES_RANGE`].
     pub(crate) block_bytes: u32,
+    /// Of a differencing image: what it says of its parent.
+    pub(crate) parent: Option<ParentReference>,
 }
 
 impl DynamicHeader {
@@ -31,9 +35,14 @@ impl DynamicHeader {
         let at = footer.data_offset;
         let mut bytes = [0; HEADER_BYTES];
         storage.read_at(ByteOffset::new(at), &mut bytes, Patience::Blocking)?;
-        Self::parse(&bytes, at)
+        let mut header = Self::parse(&bytes, at)?;
+        if footer.disk_type == DiskType::Differencing {
+            header.parent = Some(ParentReference::read(storage, &bytes, at)?);
+        }
+        Ok(header)
     }
 
+    /// What the header itself says, without its parent.
     fn parse(bytes: &[u8; HEADER_BYTES], at: u64) -> Result<Self, Refusal> {
         let damage = |problem: String| Refusal::from(Damage::new("dynamic disk header", at, RULE, problem));
         if !bytes.starts_with(COOKIE) {
@@ -68,7 +77,8 @@ impl DynamicHeader {
         let table_entries = cursor.be_u32()?;
         let block_bytes = cursor.be_u32()?;
         let checksum = cursor.be_u32()?;
-        Some((Self { table_offset, table_entries, block_bytes }, version, checksum))
+        let parent = None;
+        Some((Self { table_offset, table_entries, block_bytes, parent }, version, checksum))
     }
 }
 
@@ -94,7 +104,7 @@ mod tests {
         let header = DynamicHeader::parse(&hyper_v(), 0x200).unwrap();
         assert_eq!(
             header,
-            DynamicHeader { table_offset: 0x600, table_entries: 0xFE00, block_bytes: 2 << 20 }
+            DynamicHeader { table_offset: 0x600, table_entries: 0xFE00, block_bytes: 2 << 20, parent: None }
         );
     }
 

@@ -15,6 +15,7 @@ mod blocks;
 mod check;
 mod dynamic;
 mod footer;
+mod locator;
 
 use blocks::Blocks;
 pub(crate) use check::{check, repair};
@@ -55,6 +56,12 @@ impl Vhd {
                     );
                 }
                 Layout::Fixed
+            }
+            DiskType::Differencing => {
+                return Err(Refusal::unsupported(
+                    "[VHD] Hard Disk Footer Format",
+                    "a differencing VHD (disk type 4)",
+                ));
             }
             DiskType::Dynamic => {
                 let header = DynamicHeader::read(storage, &footer)?;
