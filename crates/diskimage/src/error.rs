@@ -97,6 +97,12 @@ pub enum Refusal {
     /// The file breaks a rule of its format.
     #[error("the image is damaged: {0}")]
     Damaged(#[from] Damage),
+    /// Another image has this one as its parent: a change would break that one.
+    #[error("{child:?} has this image as its parent, so it must not change; write into a new child instead")]
+    HasChild {
+        /// The other image.
+        child: PathBuf,
+    },
     /// There is no block in it.
     #[error("the disk is empty: it has no block")]
     Empty,
@@ -139,9 +145,20 @@ impl ResolveError {
             Self::Storage(error @ StorageError::EndOfFile { .. }) => {
                 BlockError::Corrupt { what: error.to_string() }
             }
+            Self::Storage(StorageError::Write { at, source }) if is_no_space(&source) => {
+                BlockError::NoSpace {
+                    what: format!("the image file cannot grow or be filled at {at} ({source})"),
+                }
+            }
             Self::Storage(StorageError::Io { source, .. } | StorageError::Write { source, .. }) => {
                 BlockError::Storage { range, source }
             }
         }
     }
+}
+
+/// Whether the file system has no room for a write: it is full, the quota is, or the file is as large as it can be.
+fn is_no_space(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull)
 }

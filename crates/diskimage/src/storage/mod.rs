@@ -77,6 +77,42 @@ pub trait WritableStorage: Storage {
     fn flush(&self) -> Result<(), StorageError>;
 }
 
+impl<S: Storage + ?Sized> Storage for Arc<S> {
+    fn len(&self) -> ByteLength {
+        S::len(self)
+    }
+
+    fn file(&self) -> Option<&Arc<File>> {
+        S::file(self)
+    }
+
+    fn read_at(&self, at: ByteOffset, buffer: &mut [u8], patience: Patience) -> Result<(), StorageError> {
+        S::read_at(self, at, buffer, patience)
+    }
+
+    fn allocated(&self) -> Option<ByteLength> {
+        S::allocated(self)
+    }
+}
+
+impl<S: WritableStorage + ?Sized> WritableStorage for Arc<S> {
+    fn write_at(&self, at: ByteOffset, data: &[u8]) -> Result<(), StorageError> {
+        S::write_at(self, at, data)
+    }
+
+    fn set_len(&self, len: ByteLength) -> Result<(), StorageError> {
+        S::set_len(self, len)
+    }
+
+    fn punch(&self, range: ByteRange) -> Result<(), StorageError> {
+        S::punch(self, range)
+    }
+
+    fn flush(&self) -> Result<(), StorageError> {
+        S::flush(self)
+    }
+}
+
 /// Why bytes of a file could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {

@@ -17,7 +17,7 @@ pub(super) struct Header {
     /// Set while the log holds entries that must be replayed.
     pub(super) log_guid: Guid,
     /// Changes before the first change of the disk's contents: what children hold on to.
-    data_write_guid: Guid,
+    pub(super) data_write_guid: Guid,
     log_version: u16,
     version: u16,
     pub(super) log_length: u32,

@@ -105,6 +105,11 @@ impl Vhdx {
     }
 }
 
+/// What children recognise the image by: the `DataWriteGuid` of the header that counts ([MS-VHDX] §2.6.2.6.3).
+pub(crate) fn linkage(storage: &dyn Storage) -> Result<crate::guid::Guid, Refusal> {
+    header::read_current(storage).map(|header| header.data_write_guid)
+}
+
 /// [MS-VHDX] §2.1: the log and the regions lie in the file, behind the header section, and not over each other.
 fn check_disjoint(owned: &[Owned], file_bytes: u64) -> Result<(), Damage> {
     const RULE: &str = "[MS-VHDX] §2.1";

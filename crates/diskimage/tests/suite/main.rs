@@ -9,6 +9,7 @@ mod fuzz_smoke;
 mod generator;
 mod large;
 mod log;
+mod mutable;
 mod qemu;
 mod refusals;
 mod samples;
