@@ -103,6 +103,11 @@ pub enum Refusal {
         /// The other image.
         child: PathBuf,
     },
+    /// The file carries the mark of an image in the making.
+    #[error(
+        "the image is incomplete: its making was interrupted; delete the file, and make the image again from its source"
+    )]
+    Incomplete,
     /// There is no block in it.
     #[error("the disk is empty: it has no block")]
     Empty,

@@ -47,6 +47,7 @@ mod raw;
 pub mod storage;
 mod table;
 mod vhd;
+#[allow(dead_code, reason = "the encoders are laid before the writers that use them")]
 mod vhdx;
 mod watch;
 
@@ -57,5 +58,5 @@ pub use format::{Format, UnknownFormat};
 pub use guid::Guid;
 pub use image::{Image, Info, OpenOptions, Subtype};
 pub use mutable::{Childless, Children, MutableImage};
-pub use new_image::{NewImage, NewImageError, NewImageSpec, ParentLink, SectorBitmap};
+pub use new_image::{MetadataItem, NewImage, NewImageError, NewImageSpec, ParentLink, SectorBitmap};
 pub use watch::{Cancelled, Watch};

@@ -30,6 +30,21 @@ pub struct NewImageSpec {
     pub identity: Option<[u8; 16]>,
     /// Of a differencing image: its parent.
     pub parent: Option<ParentLink>,
+    /// What the disk's metadata holds besides, and nobody here knows: a version or a copy of a disk carries on what
+    /// its source has. Only VHDX has such items.
+    pub carried: Vec<MetadataItem>,
+}
+
+/// An item of VHDX metadata that this crate does not know, and that belongs to the virtual disk rather than to one
+/// file of it ([MS-VHDX] §2.6.1.2, `IsVirtualDisk`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetadataItem {
+    /// What it is.
+    pub id: Guid,
+    /// Whether it is an item of the user rather than of the system: the same identifier can stand for both.
+    pub is_user: bool,
+    /// What it holds, at most 1 MiB.
+    pub bytes: Vec<u8>,
 }
 
 /// How a differencing image names its parent.

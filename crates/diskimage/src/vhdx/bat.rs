@@ -200,14 +200,7 @@ mod tests {
     const REGION: Region = Region { at: MIB, length: 2 * MIB };
 
     fn metadata(logical_block: LogicalBlockSize, block_bytes: u32, virtual_bytes: u64) -> Metadata {
-        Metadata {
-            block_bytes,
-            leave_blocks_allocated: false,
-            virtual_bytes,
-            virtual_disk_id: Guid::NIL,
-            logical_block,
-            physical_block: 512,
-        }
+        Metadata::new(block_bytes, false, virtual_bytes, Guid::NIL, (logical_block, 512), None)
     }
 
     fn open(entries: &[(u64, u64)], metadata: &Metadata) -> Result<(Bat, MemoryStorage), Refusal> {

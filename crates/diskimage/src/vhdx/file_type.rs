@@ -29,6 +29,15 @@ pub(super) fn read(storage: &dyn Storage) -> Result<String, Refusal> {
     Ok(name.map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect())
 }
 
+/// The identifier of a file that `creator` makes. What does not fit of its name is left out.
+pub(super) fn encode(creator: &str) -> Vec<u8> {
+    let mut bytes = SIGNATURE.to_vec();
+    let units = creator.encode_utf16().take(CREATOR_BYTES / 2);
+    bytes.extend(units.flat_map(u16::to_le_bytes));
+    bytes.resize(SIGNATURE.len().saturating_add(CREATOR_BYTES), 0);
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,6 +49,16 @@ mod tests {
         file.extend("Microsoft Windows 6.2.9200.0".encode_utf16().flat_map(u16::to_le_bytes));
         file.resize(8 + CREATOR_BYTES, 0);
         assert_eq!(read(&MemoryStorage::new(&file)).unwrap(), "Microsoft Windows 6.2.9200.0");
+    }
+
+    #[test]
+    fn encoded_identifier_reads_as_its_creator() {
+        let mut windows = b"vhdxfile".to_vec();
+        windows.extend("Microsoft Windows 6.2.9200.0".encode_utf16().flat_map(u16::to_le_bytes));
+        windows.resize(8 + CREATOR_BYTES, 0);
+        assert_eq!(encode("Microsoft Windows 6.2.9200.0"), windows);
+        let long = "x".repeat(300);
+        assert_eq!(read(&MemoryStorage::new(&encode(&long))).unwrap(), long[..256]);
     }
 
     #[test]

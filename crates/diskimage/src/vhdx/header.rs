@@ -1,19 +1,24 @@
 //! The two headers: which state of the file counts, and whether its log must be replayed ([MS-VHDX] §2.2.2).
-use super::{MIB, Owned, checksum, read_bytes};
+use super::{MIB, Owned, checksum, read_bytes, sealed};
 use crate::cursor::Cursor;
 use crate::error::{Damage, Refusal};
 use crate::guid::Guid;
 use crate::storage::Storage;
 
-const PLACES: [u64; 2] = [0x10000, 0x20000];
-const HEADER_BYTES: usize = 4096;
+/// Where the two headers are.
+pub(super) const PLACES: [u64; 2] = [0x10000, 0x20000];
+/// How long a header is.
+pub(super) const HEADER_BYTES: usize = 4096;
 const SIGNATURE: &[u8] = b"head";
 const RULE: &str = "[MS-VHDX] §2.2.2";
 
 /// What a header says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    sequence_number: u64,
+    /// The header with the greater one counts.
+    pub(super) sequence_number: u64,
+    /// Changes before the first change of the file after it was opened for writing.
+    pub(super) file_write_guid: Guid,
     /// Set while the log holds entries that must be replayed.
     pub(super) log_guid: Guid,
     /// Changes before the first change of the disk's contents: what children hold on to.
@@ -26,15 +31,29 @@ pub(super) struct Header {
 
 /// The header that counts.
 pub(super) fn read_current(storage: &dyn Storage) -> Result<Header, Refusal> {
+    read_current_with_place(storage).map(|(header, _)| header)
+}
+
+/// The header that counts, and its place, one of [`PLACES`]. The next header goes to the other place ([MS-VHDX]
+/// §2.2.2).
+pub(super) fn read_current_with_place(storage: &dyn Storage) -> Result<(Header, u64), Refusal> {
     let [first_at, second_at] = PLACES;
     let first = Header::parse(&*read_bytes(storage, first_at)?);
     let second = Header::parse(&*read_bytes(storage, second_at)?);
-    let (header, at) = match (first, second) {
+    let (header, at) = current_of(first, second)?;
+    header.check(at)?;
+    Ok((header, at))
+}
+
+/// Which of the two headers counts, and its place. A header without signature or matching checksum is `None`.
+pub(super) fn current_of(first: Option<Header>, second: Option<Header>) -> Result<(Header, u64), Damage> {
+    let [first_at, second_at] = PLACES;
+    Ok(match (first, second) {
         (Some(first), Some(second)) if first.sequence_number == second.sequence_number => {
             // Disk2vhd writes the same header twice. Two different ones would leave nobody to say which counts.
             if first != second {
                 let problem = format!("both have sequence number {}, and differ", first.sequence_number);
-                return Err(Damage::new("headers", first_at, RULE, problem).into());
+                return Err(Damage::new("headers", first_at, RULE, problem));
             }
             (first, first_at)
         }
@@ -43,16 +62,50 @@ pub(super) fn read_current(storage: &dyn Storage) -> Result<Header, Refusal> {
         (Some(first), None) => (first, first_at),
         (None, None) => {
             let problem = "neither of the two has a signature and a matching checksum";
-            return Err(Damage::new("headers", first_at, RULE, problem).into());
+            return Err(Damage::new("headers", first_at, RULE, problem));
         }
-    };
-    header.check(at)?;
-    Ok(header)
+    })
 }
 
 impl Header {
+    /// The header of a file whose log, which is empty, is these bytes of the file.
+    pub(super) fn new(
+        sequence_number: u64,
+        file_write_guid: Guid,
+        data_write_guid: Guid,
+        log_offset: u64,
+        log_length: u32,
+    ) -> Self {
+        Self {
+            sequence_number,
+            file_write_guid,
+            log_guid: Guid::NIL,
+            data_write_guid,
+            log_version: 0,
+            version: 1,
+            log_length,
+            log_offset,
+        }
+    }
+
+    /// As it is stored, with its checksum.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = SIGNATURE.to_vec();
+        bytes.extend([0; 4]);
+        bytes.extend(self.sequence_number.to_le_bytes());
+        bytes.extend(self.file_write_guid.to_le_bytes());
+        bytes.extend(self.data_write_guid.to_le_bytes());
+        bytes.extend(self.log_guid.to_le_bytes());
+        bytes.extend(self.log_version.to_le_bytes());
+        bytes.extend(self.version.to_le_bytes());
+        bytes.extend(self.log_length.to_le_bytes());
+        bytes.extend(self.log_offset.to_le_bytes());
+        bytes.resize(HEADER_BYTES, 0);
+        sealed(bytes)
+    }
+
     /// The header in these bytes, if signature and checksum are right.
-    fn parse(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
+    pub(super) fn parse(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         if !bytes.starts_with(SIGNATURE) {
             return None;
         }
@@ -62,7 +115,7 @@ impl Header {
             return None;
         }
         let sequence_number = cursor.le_u64()?;
-        let _file_write_guid = cursor.array::<16>()?;
+        let file_write_guid = Guid::from_le_bytes(cursor.array()?);
         let data_write_guid = Guid::from_le_bytes(cursor.array()?);
         let log_guid = Guid::from_le_bytes(cursor.array()?);
         let log_version = cursor.le_u16()?;
@@ -71,6 +124,7 @@ impl Header {
         let log_offset = cursor.le_u64()?;
         Some(Self {
             sequence_number,
+            file_write_guid,
             log_guid,
             data_write_guid,
             log_version,
@@ -80,7 +134,7 @@ impl Header {
         })
     }
 
-    fn check(&self, at: u64) -> Result<(), Refusal> {
+    pub(super) fn check(&self, at: u64) -> Result<(), Refusal> {
         if self.version != 1 {
             return Err(Refusal::unsupported(RULE, format!("VHDX version {}", self.version)));
         }
@@ -143,7 +197,7 @@ mod tests {
         bytes
     }
 
-    fn current_of(first: &[u8], second: &[u8]) -> Result<Header, Refusal> {
+    fn current_in(first: &[u8], second: &[u8]) -> Result<Header, Refusal> {
         let mut file = MemoryStorage::sparse(block::ByteLength::new(MIB));
         file.put(ByteOffset::new(PLACES[0]), first);
         file.put(ByteOffset::new(PLACES[1]), second);
@@ -157,6 +211,7 @@ mod tests {
             header,
             Header {
                 sequence_number: 15,
+                file_write_guid: Guid::from_u128(0x8E90_EA6D_B636_1C49_B7D4_3510_9E60_0C0C),
                 log_guid: Guid::NIL,
                 data_write_guid: Guid::from_u128(0xD247_CBB2_15B6_404B_9133_7907_33D6_94C0),
                 log_version: 0,
@@ -166,6 +221,14 @@ mod tests {
             }
         );
         header.check(0).unwrap();
+    }
+
+    #[test]
+    fn header_encodes_to_the_bytes_of_windows() {
+        let header = Header::parse(&windows()).unwrap();
+        assert_eq!(header.encode(), windows());
+        let new = Header::new(15, header.file_write_guid, header.data_write_guid, header.log_offset, 1 << 20);
+        assert_eq!(new, header);
     }
 
     #[test]
@@ -180,23 +243,23 @@ mod tests {
     #[test]
     fn greater_sequence_number_counts() {
         let newer = changed(|bytes| bytes[8] = 0x10);
-        assert_eq!(current_of(&windows(), &newer).unwrap().sequence_number, 16);
-        assert_eq!(current_of(&newer, &windows()).unwrap().sequence_number, 16);
+        assert_eq!(current_in(&windows(), &newer).unwrap().sequence_number, 16);
+        assert_eq!(current_in(&newer, &windows()).unwrap().sequence_number, 16);
     }
 
     #[test]
     fn one_valid_header_is_enough_and_none_is_not() {
-        assert_eq!(current_of(&[0; 4096], &windows()).unwrap().sequence_number, 15);
-        assert_eq!(current_of(&windows(), &[0; 4096]).unwrap().sequence_number, 15);
-        let error = current_of(&[0; 4096], &[0; 4096]).unwrap_err().to_string();
+        assert_eq!(current_in(&[0; 4096], &windows()).unwrap().sequence_number, 15);
+        assert_eq!(current_in(&windows(), &[0; 4096]).unwrap().sequence_number, 15);
+        let error = current_in(&[0; 4096], &[0; 4096]).unwrap_err().to_string();
         assert!(error.contains("neither of the two"), "{error}");
     }
 
     #[test]
     fn equal_sequence_numbers_count_only_if_the_headers_agree() {
-        assert_eq!(current_of(&windows(), &windows()).unwrap().sequence_number, 15);
+        assert_eq!(current_in(&windows(), &windows()).unwrap().sequence_number, 15);
         let other = changed(|bytes| bytes[40] ^= 1);
-        let error = current_of(&windows(), &other).unwrap_err().to_string();
+        let error = current_in(&windows(), &other).unwrap_err().to_string();
         assert!(error.contains("both have sequence number 15"), "{error}");
     }
 
@@ -217,10 +280,10 @@ mod tests {
         ];
         for (expected, change) in cases {
             let header = changed(change);
-            let error = current_of(&header, &header).unwrap_err().to_string();
+            let error = current_in(&header, &header).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
         let harmless = changed(|bytes| bytes[64] = 1);
-        current_of(&harmless, &harmless).unwrap();
+        current_in(&harmless, &harmless).unwrap();
     }
 }

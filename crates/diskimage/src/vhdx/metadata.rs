@@ -1,11 +1,13 @@
 //! The metadata region: what the disk is like ([MS-VHDX] §2.6).
 use block::{ByteOffset, LogicalBlockSize, Patience};
 
+use super::locator::Locator;
 use super::region::Region;
 use super::{MIB, read_bytes};
 use crate::cursor::Cursor;
 use crate::error::{Damage, Refusal};
 use crate::guid::Guid;
+use crate::new_image::MetadataItem;
 use crate::storage::Storage;
 
 const TABLE_BYTES: usize = 64 << 10;
@@ -15,7 +17,9 @@ const MAX_ENTRIES: u16 = 2047;
 /// [MS-VHDX] §2.6.1.2.
 const MAX_ITEM_BYTES: u32 = 1 << 20;
 /// [MS-VHDX] §2.6.2.2.
-const MAX_DISK_BYTES: u64 = 64 << 40;
+pub(super) const MAX_DISK_BYTES: u64 = 64 << 40;
+/// The most that is carried along of items that are not known: they lie in a region of 1 MiB, as a rule.
+const MAX_CARRIED_BYTES: u64 = 512 << 10;
 const NAME: &str = "metadata table";
 const RULE: &str = "[MS-VHDX] §2.6";
 
@@ -25,6 +29,16 @@ const VIRTUAL_DISK_ID: Guid = Guid::from_u128(0xBECA_12AB_B2E6_4523_93EF_C309_E0
 const LOGICAL_SECTOR_SIZE: Guid = Guid::from_u128(0x8141_BF1D_A96F_4709_BA47_F233_A8FA_AB5F);
 const PHYSICAL_SECTOR_SIZE: Guid = Guid::from_u128(0xCDA3_48C7_445D_4471_9CC9_E988_5251_C556);
 const PARENT_LOCATOR: Guid = Guid::from_u128(0xA8D3_5F2D_B30B_454D_ABF7_D3D8_4834_AB0C);
+/// Our own: the file is being made. Nobody else knows the item, and since it is required, everybody must refuse it.
+const INCOMPLETE: Guid = Guid::from_u128(0x94DE_C938_64E1_44BE_BDFA_45CF_05B7_306C);
+
+/// Bits of an item's flags ([MS-VHDX] §2.6.1.2).
+const IS_USER: u32 = 1;
+const IS_VIRTUAL_DISK: u32 = 2;
+const IS_REQUIRED: u32 = 4;
+/// Bits of the file parameters ([MS-VHDX] §2.6.2.1).
+const LEAVE_BLOCKS_ALLOCATED: u32 = 1;
+const HAS_PARENT: u32 = 2;
 
 /// What the disk is like.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +54,28 @@ pub(crate) struct Metadata {
     pub(crate) logical_block: LogicalBlockSize,
     /// 512 or 4096.
     pub(crate) physical_block: u32,
+    /// Of a differencing file: what it says of its parent.
+    pub(crate) parent: Option<Locator>,
+    /// Items that are not known, and that belong to the disk.
+    carried: Vec<CarriedItem>,
+}
+
+/// What a file that we make says of itself besides [`Metadata`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Making<'a> {
+    /// It is being made: it has the mark, and not yet the items that are carried over.
+    Incomplete,
+    /// It is whole, with these items from elsewhere.
+    Complete { carried: &'a [MetadataItem] },
+}
+
+/// An item that is not known, and that belongs to the disk rather than to the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct CarriedItem {
+    id: Guid,
+    is_user: bool,
+    at: u64,
+    length: u32,
 }
 
 impl Metadata {
@@ -47,6 +83,96 @@ impl Metadata {
         let table = read_bytes::<TABLE_BYTES>(storage, region.at)?;
         let items = Items::parse(&table[..], region)?;
         Self::of_items(&items, storage)
+    }
+
+    /// The metadata of a file that we make.
+    pub(super) fn new(
+        block_bytes: u32,
+        leave_blocks_allocated: bool,
+        virtual_bytes: u64,
+        virtual_disk_id: Guid,
+        (logical_block, physical_block): (LogicalBlockSize, u32),
+        parent: Option<Locator>,
+    ) -> Self {
+        Self {
+            block_bytes,
+            leave_blocks_allocated,
+            virtual_bytes,
+            virtual_disk_id,
+            logical_block,
+            physical_block,
+            parent,
+            carried: Vec::new(),
+        }
+    }
+
+    /// The items that this crate does not know and that belong to the disk: [MS-VHDX] §2.6.1.2 wants them copied
+    /// wherever the disk goes.
+    pub(crate) fn carried(&self, storage: &dyn Storage) -> Result<Vec<MetadataItem>, Refusal> {
+        let total = self.carried.iter().fold(0_u64, |sum, item| sum.saturating_add(item.length.into()));
+        if total > MAX_CARRIED_BYTES {
+            let what =
+                format!("copying {total} bytes of unknown metadata (the limit is {MAX_CARRIED_BYTES})");
+            return Err(Refusal::unsupported("[MS-VHDX] §2.6.1.2", what));
+        }
+        let read = |item: &CarriedItem| {
+            let bytes = read_vec(storage, item.at, item.length)?;
+            Ok(MetadataItem { id: item.id, is_user: item.is_user, bytes })
+        };
+        self.carried.iter().map(read).collect()
+    }
+
+    /// The table and the items behind it, as they are stored; `None` where the locator cannot be stored.
+    ///
+    /// The entries that say what the disk is like, and the mark of an incomplete file, lie in the table's first 512
+    /// bytes. A disk writes those wholly or not at all: the mark cannot get lost on its own.
+    pub(super) fn encode(&self, making: Making<'_>) -> Option<Vec<u8>> {
+        let bit = |is_set: bool, bit: u32| if is_set { bit } else { 0 };
+        let flags =
+            bit(self.leave_blocks_allocated, LEAVE_BLOCKS_ALLOCATED) | bit(self.parent.is_some(), HAS_PARENT);
+        let parameters = [self.block_bytes.to_le_bytes(), flags.to_le_bytes()].concat();
+        let of_disk = IS_VIRTUAL_DISK | IS_REQUIRED;
+        let mut items = vec![
+            (FILE_PARAMETERS, IS_REQUIRED, parameters),
+            (VIRTUAL_DISK_SIZE, of_disk, self.virtual_bytes.to_le_bytes().to_vec()),
+            (LOGICAL_SECTOR_SIZE, of_disk, self.logical_block_u32().to_le_bytes().to_vec()),
+            (PHYSICAL_SECTOR_SIZE, of_disk, self.physical_block.to_le_bytes().to_vec()),
+            (VIRTUAL_DISK_ID, of_disk, self.virtual_disk_id.to_le_bytes().to_vec()),
+        ];
+        if let Some(parent) = &self.parent {
+            items.push((PARENT_LOCATOR, IS_REQUIRED, parent.encode()?));
+        }
+        match making {
+            Making::Incomplete => items.push((INCOMPLETE, IS_REQUIRED, Vec::new())),
+            Making::Complete { carried } => {
+                items.extend(
+                    carried.iter().map(|item| {
+                        (item.id, bit(item.is_user, IS_USER) | IS_VIRTUAL_DISK, item.bytes.clone())
+                    }),
+                );
+            }
+        }
+        let mut table = SIGNATURE.to_vec();
+        table.extend([0; 2]);
+        let count = u16::try_from(items.len()).ok().filter(|&count| count <= MAX_ENTRIES)?;
+        table.extend(count.to_le_bytes());
+        table.extend([0; 20]);
+        let mut stored = Vec::new();
+        for (id, flags, bytes) in items {
+            // [MS-VHDX] §2.6.1.2: an item without bytes is nowhere.
+            let at = if bytes.is_empty() { 0 } else { TABLE_BYTES.checked_add(stored.len())? };
+            let entry = Entry {
+                id,
+                offset: u32::try_from(at).ok()?,
+                length: u32::try_from(bytes.len()).ok()?,
+                flags,
+            };
+            entry.put(&mut table);
+            stored.extend(bytes);
+        }
+        table.resize(TABLE_BYTES, 0);
+        table.extend(stored);
+        Some(table)
     }
 
     /// The logical block size as the geometry counts physical blocks.
@@ -66,9 +192,6 @@ impl Metadata {
             let problem =
                 format!("the block size, {block_bytes} bytes, is no power of two from 1 to 256 MiB");
             return Err(items.file_parameters.damage("[MS-VHDX] §2.6.2.1", problem).into());
-        }
-        if flags & 2 != 0 {
-            return Err(Refusal::unsupported("[MS-VHDX] §2.6.2.1", "a differencing VHDX (HasParent is set)"));
         }
         let logical = u32::from_le_bytes(items.logical_sector_size.read(storage)?);
         let Some(logical_block) = LogicalBlockSize::from_bytes(u64::from(logical)) else {
@@ -90,13 +213,24 @@ impl Metadata {
             );
             return Err(items.virtual_disk_size.damage("[MS-VHDX] §2.6.2.2", problem).into());
         }
+        // [MS-VHDX] §2.6.2.6: a file with a parent has a locator. One in a file without a parent says nothing.
+        let parent = match (flags & HAS_PARENT != 0, &items.parent_locator) {
+            (false, _) => None,
+            (true, Some((at, length))) => Some(Locator::parse(&read_vec(storage, *at, *length)?, *at)?),
+            (true, None) => {
+                let problem = "HasParent is set, but there is no parent locator".into();
+                return Err(items.file_parameters.damage("[MS-VHDX] §2.6.2.6", problem).into());
+            }
+        };
         Ok(Self {
             block_bytes,
-            leave_blocks_allocated: flags & 1 != 0,
+            leave_blocks_allocated: flags & LEAVE_BLOCKS_ALLOCATED != 0,
             virtual_bytes,
             virtual_disk_id: Guid::from_le_bytes(items.virtual_disk_id.read(storage)?),
             logical_block,
             physical_block,
+            parent,
+            carried: items.carried.clone(),
         })
     }
 }
@@ -109,6 +243,9 @@ struct Items {
     virtual_disk_id: Item<16>,
     logical_sector_size: Item<4>,
     physical_sector_size: Item<4>,
+    /// Place and length.
+    parent_locator: Option<(u64, u32)>,
+    carried: Vec<CarriedItem>,
 }
 
 /// The place of an item of `N` bytes in the file.
@@ -170,6 +307,9 @@ impl Items {
             PHYSICAL_SECTOR_SIZE,
             PARENT_LOCATOR,
         ];
+        if entries.iter().any(|entry| entry.id == INCOMPLETE && !entry.is_user()) {
+            return Err(Refusal::Incomplete);
+        }
         // [MS-VHDX] §2.6.1.2: a file with an unknown item that is required must not be opened.
         let strange = |entry: &&Entry| entry.is_required() && (entry.is_user() || !known.contains(&entry.id));
         if let Some(entry) = entries.iter().find(strange) {
@@ -179,7 +319,22 @@ impl Items {
                 format!("the required {whose} metadata item {}", entry.id),
             ));
         }
+        let is_known = |entry: &&Entry| !entry.is_user() && known.contains(&entry.id);
+        let place = |entry: &Entry| match entry.length {
+            0 => region.at,
+            _ => region.at.saturating_add(entry.offset.into()),
+        };
+        let carried = entries.iter().filter(|entry| !is_known(entry) && entry.flags & IS_VIRTUAL_DISK != 0);
+        let carried = carried.map(|entry| CarriedItem {
+            id: entry.id,
+            is_user: entry.is_user(),
+            at: place(entry),
+            length: entry.length,
+        });
+        let locator = entries.iter().find(|entry| entry.id == PARENT_LOCATOR && !entry.is_user());
         Ok(Self {
+            parent_locator: locator.map(|entry| (place(entry), entry.length)),
+            carried: carried.collect(),
             file_parameters: item("file parameters", FILE_PARAMETERS, entries, region)?,
             virtual_disk_size: item("virtual disk size", VIRTUAL_DISK_SIZE, entries, region)?,
             virtual_disk_id: item("virtual disk identifier", VIRTUAL_DISK_ID, entries, region)?,
@@ -198,6 +353,13 @@ fn item<const N: usize>(name: &str, id: Guid, entries: &[Entry], region: Region)
         return Err(damage(format!("the {name} has {} bytes, not {N}", entry.length)));
     }
     Ok(Item { at: region.at.saturating_add(u64::from(entry.offset)) })
+}
+
+/// The `length` bytes at `at`: an item, whose entry was checked, has at most 1 MiB.
+fn read_vec(storage: &dyn Storage, at: u64, length: u32) -> Result<Vec<u8>, Refusal> {
+    let mut bytes = vec![0; usize::try_from(length.min(MAX_ITEM_BYTES)).unwrap_or_default()];
+    storage.read_at(ByteOffset::new(at), &mut bytes, Patience::Blocking)?;
+    Ok(bytes)
 }
 
 /// An entry as it is stored ([MS-VHDX] §2.6.1.2).
@@ -219,12 +381,20 @@ impl Entry {
         Some(Self { id, offset, length, flags })
     }
 
+    fn put(&self, table: &mut Vec<u8>) {
+        table.extend(self.id.to_le_bytes());
+        table.extend(self.offset.to_le_bytes());
+        table.extend(self.length.to_le_bytes());
+        table.extend(self.flags.to_le_bytes());
+        table.extend([0; 4]);
+    }
+
     fn is_user(&self) -> bool {
-        self.flags & 1 != 0
+        self.flags & IS_USER != 0
     }
 
     fn is_required(&self) -> bool {
-        self.flags & 4 != 0
+        self.flags & IS_REQUIRED != 0
     }
 
     fn check(&self, region: Region) -> Result<(), String> {
@@ -277,19 +447,95 @@ mod tests {
         Metadata::read(&file, REGION)
     }
 
+    fn of_windows() -> Metadata {
+        let id = Guid::from_u128(0xFC72_09F1_F6EB_4616_9B77_E994_E301_7DDD);
+        Metadata::new(32 << 20, false, 1 << 30, id, (LogicalBlockSize::B512, 4096), None)
+    }
+
     #[test]
     fn metadata_of_windows_parses() {
-        assert_eq!(
-            read(|_, _| ()).unwrap(),
-            Metadata {
-                block_bytes: 32 << 20,
-                leave_blocks_allocated: false,
-                virtual_bytes: 1 << 30,
-                virtual_disk_id: Guid::from_u128(0xFC72_09F1_F6EB_4616_9B77_E994_E301_7DDD),
-                logical_block: LogicalBlockSize::B512,
-                physical_block: 4096,
-            }
-        );
+        assert_eq!(read(|_, _| ()).unwrap(), of_windows());
+    }
+
+    #[test]
+    fn metadata_encodes_to_the_bytes_of_windows() {
+        let encoded = of_windows().encode(Making::Complete { carried: &[] }).unwrap();
+        let mut expected = bytes_of(TABLE);
+        // Without the entry that is left over.
+        expected.truncate(192);
+        expected.resize(TABLE_BYTES, 0);
+        expected.extend(bytes_of(ITEMS));
+        assert_eq!(encoded, expected);
+    }
+
+    fn reread(bytes: &[u8]) -> Result<(Metadata, MemoryStorage), Refusal> {
+        let mut file = MemoryStorage::sparse(block::ByteLength::new(3 << 20));
+        file.put(ByteOffset::new(REGION.at), bytes);
+        Metadata::read(&file, REGION).map(|metadata| (metadata, file))
+    }
+
+    fn locator() -> Locator {
+        Locator {
+            parent_linkage: Guid::from_u128(5),
+            parent_linkage2: None,
+            relative_path: Some("base.vhdx".into()),
+            volume_path: None,
+            absolute_win32_path: None,
+            other: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn parent_locator_is_read_and_must_be_there() {
+        let differencing = Metadata { parent: Some(locator()), ..of_windows() };
+        let bytes = differencing.encode(Making::Complete { carried: &[] }).unwrap();
+        assert_eq!(reread(&bytes).unwrap().0, differencing);
+        // Without HasParent the locator says nothing.
+        let mut orphan = bytes.clone();
+        orphan[TABLE_BYTES + 4] = 0;
+        assert_eq!(reread(&orphan).unwrap().0, of_windows());
+        let mut lost = bytes;
+        lost[10] = 5;
+        let error = reread(&lost).unwrap_err().to_string();
+        assert!(error.contains("HasParent is set, but there is no parent locator"), "{error}");
+    }
+
+    #[test]
+    fn incomplete_file_is_refused_as_such() {
+        let bytes = of_windows().encode(Making::Incomplete).unwrap();
+        let error = reread(&bytes).unwrap_err();
+        assert!(matches!(error, Refusal::Incomplete), "{error}");
+        assert!(error.to_string().contains("its making was interrupted"), "{error}");
+        // The mark is the last entry, in the first 512 bytes, and required: others must refuse it.
+        assert_eq!(bytes[192..208], INCOMPLETE.to_le_bytes());
+        assert_eq!(bytes[208..224], [0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn unknown_items_of_the_disk_are_carried_and_others_are_not() {
+        let item = |id: u128, is_user, bytes: &[u8]| MetadataItem {
+            id: Guid::from_u128(id),
+            is_user,
+            bytes: bytes.to_vec(),
+        };
+        let carried = [item(1, true, b"abc"), item(1, false, b"x"), item(2, true, b"")];
+        let bytes = of_windows().encode(Making::Complete { carried: &carried }).unwrap();
+        let (metadata, file) = reread(&bytes).unwrap();
+        assert_eq!(metadata.carried(&file).unwrap(), carried);
+        // Without IsVirtualDisk the first belongs to the file, which stays behind.
+        let mut of_file = bytes;
+        of_file[192 + 24] = 1;
+        let (metadata, file) = reread(&of_file).unwrap();
+        assert_eq!(metadata.carried(&file).unwrap(), carried[1..]);
+    }
+
+    #[test]
+    fn endless_unknown_metadata_is_not_carried() {
+        let item = MetadataItem { id: Guid::from_u128(1), is_user: true, bytes: vec![1; (512 << 10) + 1] };
+        let bytes = of_windows().encode(Making::Complete { carried: &[item] }).unwrap();
+        let (metadata, file) = reread(&bytes).unwrap();
+        let error = metadata.carried(&file).unwrap_err().to_string();
+        assert!(error.contains("524289 bytes of unknown metadata"), "{error}");
     }
 
     #[test]
@@ -335,7 +581,7 @@ mod tests {
             ("block size, 0 bytes", |items| items[3] = 0),
             ("block size, 50331648 bytes", |items| items[3] = 3),
             ("block size, 536870912 bytes", |items| items[3] = 0x20),
-            ("differencing VHDX", |items| items[4] = 2),
+            ("there is no parent locator", |items| items[4] = 2),
             ("logical sector size is 513", |items| items[16] = 1),
             ("physical sector size is 0", |items| items[21] = 0),
             ("the disk is empty", |items| items[11] = 0),

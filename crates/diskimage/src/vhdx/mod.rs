@@ -16,6 +16,7 @@ use crate::storage::Storage;
 mod bat;
 mod file_type;
 mod header;
+mod locator;
 mod log;
 mod metadata;
 mod overlay;
@@ -68,6 +69,9 @@ impl Vhdx {
         owned.extend(regions.owned());
         check_disjoint(&owned, storage.len().get())?;
         let metadata = Metadata::read(&*storage, regions.metadata)?;
+        if metadata.parent.is_some() {
+            return Err(Refusal::unsupported("[MS-VHDX] §2.6.2.1", "a differencing VHDX (HasParent is set)"));
+        }
         let bat = Bat::open(&*storage, regions.bat, &metadata, owned)?;
         Ok((Self { creator, metadata, bat, replayed }, storage))
     }
@@ -135,6 +139,15 @@ fn check_disjoint(owned: &[Owned], file_bytes: u64) -> Result<(), Damage> {
 /// a checksum ([MS-VHDX] §2.2.2, §2.2.3.1, §2.3.1.1).
 pub(crate) fn checksum(structure: &[u8]) -> u32 {
     checksum_of_parts(structure, &[])
+}
+
+/// The structure with its checksum.
+fn sealed(mut structure: Vec<u8>) -> Vec<u8> {
+    let sum = checksum(&structure).to_le_bytes();
+    for (target, byte) in structure.iter_mut().skip(4).zip(sum) {
+        *target = byte;
+    }
+    structure
 }
 
 /// As [`checksum`], of a structure in two parts, the first of which holds the field.

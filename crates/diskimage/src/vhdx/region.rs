@@ -1,12 +1,14 @@
 //! The region table: which large parts the file has, and where they are ([MS-VHDX] §2.2.3).
-use super::{MIB, Owned, checksum, read_bytes};
+use super::{MIB, Owned, checksum, read_bytes, sealed};
 use crate::cursor::Cursor;
 use crate::error::{Damage, Refusal};
 use crate::guid::Guid;
 use crate::storage::Storage;
 
-const PLACES: [u64; 2] = [0x30000, 0x40000];
-const TABLE_BYTES: usize = 64 << 10;
+/// Where the two copies of the table are.
+pub(super) const PLACES: [u64; 2] = [0x30000, 0x40000];
+/// How long a copy is.
+pub(super) const TABLE_BYTES: usize = 64 << 10;
 const SIGNATURE: &[u8] = b"regi";
 /// As many entries as fit behind the table's header of 16 bytes ([MS-VHDX] §2.2.3.1).
 const MAX_ENTRIES: u32 = 2047;
@@ -53,7 +55,30 @@ impl RegionTable {
         Err(Damage::new(NAME, at, RULE, problem).into())
     }
 
-    fn parse(bytes: &[u8], at: u64) -> Result<Self, Refusal> {
+    /// The table of a file that we make.
+    pub(super) fn new(bat: Region, metadata: Region) -> Self {
+        Self { bat, metadata, unknown: Vec::new() }
+    }
+
+    /// One copy as it is stored, with its checksum. Regions that are not known are not kept: only of files that we
+    /// make is the table written anew.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = SIGNATURE.to_vec();
+        bytes.extend([0; 4]);
+        bytes.extend(2_u32.to_le_bytes());
+        bytes.extend([0; 4]);
+        for (guid, region) in [(BAT, self.bat), (METADATA, self.metadata)] {
+            bytes.extend(guid.to_le_bytes());
+            bytes.extend(region.at.to_le_bytes());
+            // The BAT of the largest disk in the smallest blocks has 513 MiB.
+            bytes.extend(u32::try_from(region.length).unwrap_or(u32::MAX).to_le_bytes());
+            bytes.extend(1_u32.to_le_bytes());
+        }
+        bytes.resize(TABLE_BYTES, 0);
+        sealed(bytes)
+    }
+
+    pub(super) fn parse(bytes: &[u8], at: u64) -> Result<Self, Refusal> {
         let damage = |problem: String| Damage::new(NAME, at, RULE, problem);
         let mut cursor = Cursor::new(bytes);
         let short = || damage("it is cut short".into());
@@ -103,7 +128,8 @@ impl RegionTable {
     }
 }
 
-fn is_sound(bytes: &[u8]) -> bool {
+/// Whether these bytes have the table's signature and a matching checksum.
+pub(super) fn is_sound(bytes: &[u8]) -> bool {
     let mut cursor = Cursor::new(bytes);
     cursor.slice(SIGNATURE.len()) == Some(SIGNATURE) && cursor.le_u32() == Some(checksum(bytes))
 }
@@ -187,6 +213,13 @@ mod tests {
                 unknown: vec![],
             }
         );
+    }
+
+    #[test]
+    fn region_table_encodes_to_the_bytes_of_windows() {
+        let table = read(&windows(), &[]).unwrap();
+        assert_eq!(table.encode(), windows());
+        assert_eq!(RegionTable::new(table.bat, table.metadata), table);
     }
 
     #[test]
