@@ -39,7 +39,8 @@ pub struct Extent {
     pub source: Source,
 }
 
-/// Where a run's bytes come from.
+/// Where a run's bytes come from. Read them through [`Image`](crate::Image), whatever the source; `File` alone is a
+/// place from which they may also be taken without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Nothing is stored: the run reads as zeros.
@@ -59,13 +60,55 @@ pub enum Source {
         /// The place in the file where the log puts its first byte.
         at: ByteOffset,
     },
+    /// The run lies in a file compressed, or else not byte for byte: only the image itself can read it.
+    Encoded {
+        /// In which file.
+        layer: LayerIndex,
+    },
 }
 
-impl Extent {
-    /// The first `length` bytes of `range`, or all of it if it is shorter, from `source`.
-    pub(crate) fn head_of(range: ByteRange, length: u64, source: Source) -> Self {
-        let length = ByteLength::new(length.min(range.length().get()));
-        // A head of a range is a range.
-        Self { range: ByteRange::new(range.start(), length).unwrap_or(range), source }
+/// A run of the disk as one file of a chain has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LayerExtent {
+    /// The run, in bytes of the disk. Not empty.
+    pub(crate) range: ByteRange,
+    pub(crate) held: Held,
+}
+
+/// What one file says of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// It reads as zeros, whatever a parent holds.
+    Zero,
+    /// It lies in this file, from here on.
+    File { at: u64 },
+    /// It belongs here in this file, but lies in the file's log.
+    Replayed { at: u64 },
+    /// The parent tells. Only a differencing image says so.
+    Parent,
+}
+
+impl LayerExtent {
+    /// The first `length` bytes of `range`, or all of it if it is shorter.
+    pub(crate) fn head_of(range: ByteRange, length: u64, held: Held) -> Self {
+        Self { range: head_of(range, length), held }
     }
+
+    /// As the extent of an image, of which this is the layer `layer`. What would be the parent's is zeros: who calls
+    /// this has asked the parents, or there are none.
+    pub(crate) fn in_layer(self, layer: LayerIndex) -> Extent {
+        let source = match self.held {
+            Held::Zero | Held::Parent => Source::Zero,
+            Held::File { at } => Source::File { layer, at: ByteOffset::new(at) },
+            Held::Replayed { at } => Source::Replayed { layer, at: ByteOffset::new(at) },
+        };
+        Extent { range: self.range, source }
+    }
+}
+
+/// The first `length` bytes of `range`, or all of it if it is shorter.
+pub(crate) fn head_of(range: ByteRange, length: u64) -> ByteRange {
+    let length = ByteLength::new(length.min(range.length().get()));
+    // A head of a range is a range.
+    ByteRange::new(range.start(), length).unwrap_or(range)
 }

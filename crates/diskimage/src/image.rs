@@ -1,17 +1,23 @@
-//! An open image: one reader for all formats.
+//! An open image: one reader for all formats, and for chains of files as for one.
 use std::path::Path;
+use std::sync::Arc;
 
 use block::{
-    Access, BlockDevice, BlockError, ByteLength, ByteOffset, ByteRange, Geometry, LogicalBlockSize, Patience,
+    Access, Allocation, BlockDevice, BlockError, ByteLength, ByteOffset, ByteRange, FileSpan, Geometry,
+    Patience,
 };
 
+use crate::bitmap::Scratch;
+use crate::chain::Chain;
 use crate::error::{OpenError, Refusal, ResolveError};
-use crate::extent::{Extent, Source};
-use crate::format::{self, Format};
-use crate::raw::Raw;
+use crate::extent::{Extent, LayerIndex, Source};
+use crate::format::Format;
+use crate::layer::Layer;
+pub use crate::layer::{Info, LayerInfo, Subtype};
 use crate::storage::{FileStorage, FileStorageError, Storage};
-use crate::vhd::Vhd;
-use crate::vhdx::Vhdx;
+
+/// How many extents one answer about allocation may put together.
+const MAX_ALLOCATION_EXTENTS: usize = 64;
 
 /// How to open an image.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,56 +27,12 @@ pub struct OpenOptions {
 }
 
 /// An image, opened for reading: a block device that takes no writes.
+///
+/// Of a differencing image, the whole chain: what one file does not hold comes from the one below it.
 #[derive(Debug)]
 pub struct Image {
-    storage: Box<dyn Storage>,
-    layout: Layout,
+    chain: Chain,
     geometry: Geometry,
-}
-
-/// How an image keeps its blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subtype {
-    /// All of the disk has its place in the file.
-    Fixed,
-    /// Blocks get a place when they are first written.
-    Dynamic,
-    /// Holds what differs from a parent.
-    Differencing,
-}
-
-/// What is known of an image without reading it through.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Info {
-    /// The format.
-    pub format: Format,
-    /// How it keeps its blocks.
-    pub subtype: Subtype,
-    /// How large the disk is.
-    pub virtual_size: ByteLength,
-    /// The unit in which the disk is addressed.
-    pub logical_block: LogicalBlockSize,
-    /// The unit in which the disk says that it is stored.
-    pub physical_block: u32,
-    /// How much of the disk one block of the image holds, where there are blocks.
-    pub payload_block: Option<ByteLength>,
-    /// How long the file is.
-    pub file_size: ByteLength,
-    /// How much of the file takes space, where the storage knows.
-    pub allocated: Option<ByteLength>,
-    /// The disk's own identifier. See [`Image::identity`].
-    pub identity: Option<[u8; 16]>,
-    /// The program that made the file, as the file says.
-    pub creator: Option<String>,
-    /// Whether the file was not closed cleanly, so that its log had to be replayed in memory.
-    pub log_replayed: bool,
-}
-
-#[derive(Debug)]
-enum Layout {
-    Raw(Raw),
-    Vhd(Vhd),
-    Vhdx(Box<Vhdx>),
 }
 
 impl Image {
@@ -84,7 +46,7 @@ impl Image {
             FileStorageError::NotAFile { found } => Refusal::NotAFile { found },
         });
         storage
-            .and_then(|storage| Self::open_as(Box::new(storage), options, Format::of_ending(path)))
+            .and_then(|storage| Self::open_as(Some(path), Box::new(storage), &options))
             .map_err(|refusal| refusal.about(Some(path.to_owned())))
     }
 
@@ -93,59 +55,29 @@ impl Image {
     /// # Errors
     /// [`OpenError`] without a path.
     pub fn from_storage(storage: Box<dyn Storage>, options: OpenOptions) -> Result<Self, OpenError> {
-        Self::open_as(storage, options, None).map_err(|refusal| refusal.about(None))
+        Self::open_as(None, storage, &options).map_err(|refusal| refusal.about(None))
     }
 
     fn open_as(
-        mut storage: Box<dyn Storage>,
-        options: OpenOptions,
-        ending: Option<Format>,
+        path: Option<&Path>,
+        storage: Box<dyn Storage>,
+        options: &OpenOptions,
     ) -> Result<Self, Refusal> {
-        let format = match options.format {
-            Some(format) => format,
-            None => format::probe(&*storage, ending)?,
-        };
-        let mut geometry = Geometry {
-            size: ByteLength::ZERO,
-            logical_block: LogicalBlockSize::B512,
-            physical_block: 512,
+        let leaf = Layer::open(path, storage, options.format)?;
+        let geometry = Geometry {
+            size: leaf.size(),
+            logical_block: leaf.logical_block(),
+            physical_block: leaf.physical_block(),
             discard_granularity: None,
             access: Access::ReadOnly,
         };
-        let (layout, bytes) = match format {
-            Format::Raw => {
-                let raw = Raw::open(storage.len().get())?;
-                let bytes = raw.virtual_bytes();
-                (Layout::Raw(raw), bytes)
-            }
-            Format::Vhd => {
-                let vhd = Vhd::open(&*storage)?;
-                let bytes = vhd.virtual_bytes();
-                (Layout::Vhd(vhd), bytes)
-            }
-            Format::Vhdx => {
-                let vhdx;
-                (vhdx, storage) = Vhdx::open(storage)?;
-                let metadata = vhdx.metadata();
-                geometry.logical_block = metadata.logical_block;
-                // The contract wants a physical block to be at least a logical one; a file may say otherwise.
-                geometry.physical_block = metadata.physical_block.max(metadata.logical_block_u32());
-                let bytes = metadata.virtual_bytes;
-                (Layout::Vhdx(Box::new(vhdx)), bytes)
-            }
-        };
-        geometry.size = ByteLength::new(bytes);
-        Ok(Self { storage, layout, geometry })
+        Ok(Self { chain: Chain::new(leaf, Vec::new()), geometry })
     }
 
-    /// The format.
+    /// The format, which all files of a chain share.
     #[must_use]
     pub fn format(&self) -> Format {
-        match self.layout {
-            Layout::Raw(_) => Format::Raw,
-            Layout::Vhd(_) => Format::Vhd,
-            Layout::Vhdx(_) => Format::Vhdx,
-        }
+        self.chain.leaf().format()
     }
 
     /// How large the disk is.
@@ -158,44 +90,27 @@ impl Image {
     /// unique identifier. In the byte order of the text form. `None` where the format has none, or it is all zeros.
     #[must_use]
     pub fn identity(&self) -> Option<[u8; 16]> {
-        let guid = match &self.layout {
-            Layout::Raw(_) => return None,
-            Layout::Vhd(vhd) => vhd.footer().unique_id,
-            Layout::Vhdx(vhdx) => vhdx.metadata().virtual_disk_id,
-        };
-        guid.non_nil().map(crate::Guid::to_be_bytes)
+        self.chain.leaf().identity()
     }
 
-    /// What is known of the image without reading it through.
+    /// What is known of the image without reading it through; of a chain, of its leaf.
     #[must_use]
     pub fn info(&self) -> Info {
-        let (subtype, payload_block, creator, log_replayed) = match &self.layout {
-            Layout::Raw(_) => (Subtype::Fixed, None, None, false),
-            Layout::Vhd(vhd) => {
-                let block = vhd.block_bytes();
-                let subtype = if block.is_some() { Subtype::Dynamic } else { Subtype::Fixed };
-                (subtype, block, readable(&String::from_utf8_lossy(&vhd.footer().creator)), false)
-            }
-            Layout::Vhdx(vhdx) => {
-                let metadata = vhdx.metadata();
-                let subtype = if metadata.leave_blocks_allocated { Subtype::Fixed } else { Subtype::Dynamic };
-                let creator = readable(vhdx.creator());
-                (subtype, Some(u64::from(metadata.block_bytes)), creator, vhdx.is_replayed())
-            }
-        };
-        Info {
-            format: self.format(),
-            subtype,
-            virtual_size: self.geometry.size,
-            logical_block: self.geometry.logical_block,
-            physical_block: self.geometry.physical_block,
-            payload_block: payload_block.map(ByteLength::new),
-            file_size: self.storage.len(),
-            allocated: self.storage.allocated(),
-            identity: self.identity(),
-            creator,
-            log_replayed,
-        }
+        self.chain.leaf().info()
+    }
+
+    /// The files that make up the image, the base first. [`LayerIndex`] counts them in this order.
+    #[must_use]
+    pub fn layers(&self) -> Vec<LayerInfo> {
+        let about = |(index, layer): (_, &Layer)| layer.about(index);
+        self.chain.layers().map(about).collect()
+    }
+
+    /// The storage of a file of the image, which [`Source::File`] and [`Source::Replayed`] count their places in. It
+    /// answers with the bytes of a replayed log, where there was one.
+    #[must_use]
+    pub fn layer_storage(&self, layer: LayerIndex) -> Option<&dyn Storage> {
+        self.chain.layer(layer).map(Layer::storage)
     }
 
     /// The extent with which `range` begins: where that run of the disk comes from. Ask again for the rest of the
@@ -205,41 +120,60 @@ impl Image {
     /// Those of a read of `range`. With [`Patience::Now`], [`BlockError::WouldBlock`] where the part of the image's
     /// table that tells it is not in memory. An empty range has no extent and is [`BlockError::OutOfRange`].
     pub fn extent(&self, range: ByteRange, patience: Patience) -> Result<Extent, BlockError> {
+        let range = self.check(range)?;
+        self.chain.extent(range, patience, &mut Scratch::default()).map_err(|error| error.on(range))
+    }
+
+    /// As [`extent`](Self::extent), of what the files above `floor` say alone: what they hold, zeros that hide what is
+    /// below among it. `None` is a run that they leave to `floor` and the files below it. What a merge of versions
+    /// asks, which keeps the parent.
+    ///
+    /// # Errors
+    /// As `extent`.
+    pub fn extent_above(
+        &self,
+        floor: LayerIndex,
+        range: ByteRange,
+        patience: Patience,
+    ) -> Result<(ByteRange, Option<Source>), BlockError> {
+        let range = self.check(range)?;
+        self.chain.walk(range, Some(floor), patience).map_err(|error| error.on(range))
+    }
+
+    /// The range as one that lies in the disk and is not empty.
+    fn check(&self, range: ByteRange) -> Result<ByteRange, BlockError> {
         let range = self.geometry.check(range.start(), range.length())?;
         if range.is_empty() {
             return Err(BlockError::OutOfRange { range, size: self.geometry.size });
         }
-        self.resolve(range, patience).map_err(|error| error.on(range))
-    }
-
-    fn resolve(&self, range: ByteRange, patience: Patience) -> Result<Extent, ResolveError> {
-        match &self.layout {
-            Layout::Raw(raw) => Ok(raw.extent(range)),
-            Layout::Vhd(vhd) => vhd.extent(&*self.storage, range, patience),
-            Layout::Vhdx(vhdx) => vhdx.extent(&*self.storage, range, patience),
-        }
+        Ok(range)
     }
 
     /// Moves the bytes of `range`, which lies in the disk, to `buffer`, which is as long.
     fn fill(&self, range: ByteRange, buffer: &mut [u8], patience: Patience) -> Result<(), ResolveError> {
+        let mut scratch = Scratch::default();
         let mut rest = buffer;
         let mut left = range;
         while !rest.is_empty() {
-            let extent = self.resolve(left, patience)?;
+            let extent = self.chain.extent(left, patience, &mut scratch)?;
             let count = extent.range.length().in_memory().unwrap_or(usize::MAX).min(rest.len());
             let (piece, tail) = rest.split_at_mut(count);
-            match extent.source {
-                Source::Zero => piece.fill(0),
-                // The storage of an image with a replayed log answers with the log's bytes where it has any.
-                Source::File { at, .. } | Source::Replayed { at, .. } => {
-                    self.storage.read_at(at, piece, patience)?;
-                }
-            }
+            self.chain.read(extent, piece, patience)?;
             rest = tail;
-            let length = ByteLength::new(range.end().get().saturating_sub(extent.range.end().get()));
-            left = ByteRange::new(extent.range.end(), length).unwrap_or(left);
+            left = tail_of(left, extent.range.end());
         }
         Ok(())
+    }
+
+    /// How the extent at the start of `range` is stored. It may end inside a logical block.
+    fn stored_as(&self, range: ByteRange, patience: Patience) -> Result<(Allocation, ByteRange), BlockError> {
+        let extent = self.chain.extent(range, patience, &mut Scratch::default());
+        let extent = extent.map_err(|error| error.on(range))?;
+        let allocation = match extent.source {
+            Source::Zero => Allocation::Hole,
+            Source::File { .. } | Source::Replayed { .. } | Source::Encoded { .. } => Allocation::Data,
+        };
+        Ok((allocation, extent.range))
     }
 }
 
@@ -268,12 +202,59 @@ impl BlockDevice for Image {
     fn write_zeroes(&self, _: ByteRange, _: Patience) -> Result<(), BlockError> {
         Err(BlockError::ReadOnly)
     }
+
+    /// What the image's tables say: runs that no file of the image stores are holes. Holes of the files themselves (of
+    /// a sparse raw file, of a fixed image) are not looked for, and count as data.
+    fn allocation(
+        &self,
+        range: ByteRange,
+        patience: Patience,
+    ) -> Result<(Allocation, ByteLength), BlockError> {
+        let range = self.check(range)?;
+        let unit = self.geometry.logical_block.bytes();
+        let (allocation, first) = self.stored_as(range, patience)?;
+        let mut end = first.end();
+        for _ in 1..MAX_ALLOCATION_EXTENTS {
+            let left = tail_of(range, end);
+            if left.is_empty() {
+                break;
+            }
+            // What is known is an answer: what more there is may wait, or fail, when it is asked for itself.
+            match self.stored_as(left, patience) {
+                Ok((next, run)) if next == allocation => end = run.end(),
+                _ => break,
+            }
+        }
+        let known = end.get().saturating_sub(range.start().get());
+        match known.saturating_sub(known.checked_rem(unit).unwrap_or_default()) {
+            // A raw file that ends inside a block: the block is data.
+            0 => Ok((Allocation::Data, ByteLength::new(unit))),
+            whole => Ok((allocation, ByteLength::new(whole))),
+        }
+    }
+
+    /// Only for runs that lie in a file byte for byte. With [`Patience::Now`] the first and the last byte are asked for,
+    /// of the page cache: a span of a few pages is then in memory as a rule, because pages come and go in groups; of
+    /// those in between nothing is known.
+    fn file_span(&self, range: ByteRange, patience: Patience) -> Option<FileSpan> {
+        let range = self.check(range).ok()?;
+        let extent = self.chain.extent(range, patience, &mut Scratch::default()).ok()?;
+        let Source::File { layer, at } = extent.source else { return None };
+        let storage = self.chain.layer(layer)?.storage();
+        let file = storage.file()?;
+        let length = extent.range.length();
+        if patience == Patience::Now {
+            let last = at.get().saturating_add(length.get()).saturating_sub(1);
+            for place in [at, ByteOffset::new(last)] {
+                storage.read_at(place, &mut [0], Patience::Now).ok()?;
+            }
+        }
+        Some(FileSpan { file: Arc::clone(file), at, length })
+    }
 }
 
-/// A name out of a file, fit to be shown: without what could move a terminal's cursor, and not endless.
-fn readable(name: &str) -> Option<String> {
-    const MAX_CHARS: usize = 128;
-    let shown: String = name.chars().filter(|c| !c.is_control()).take(MAX_CHARS).collect();
-    let shown = shown.trim();
-    (!shown.is_empty()).then(|| shown.to_owned())
+/// What of `range` lies from `from` on.
+fn tail_of(range: ByteRange, from: ByteOffset) -> ByteRange {
+    let length = ByteLength::new(range.end().get().saturating_sub(from.get()));
+    ByteRange::new(from, length).unwrap_or(range)
 }

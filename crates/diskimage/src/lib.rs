@@ -33,6 +33,8 @@
     allow(clippy::arithmetic_side_effects, reason = "a test that overflows fails, as it should")
 )]
 
+mod bitmap;
+mod chain;
 pub mod check;
 mod cursor;
 mod error;
@@ -41,6 +43,7 @@ mod format;
 pub mod fuzz;
 mod guid;
 mod image;
+mod layer;
 mod mutable;
 mod new_image;
 mod raw;
@@ -56,7 +59,7 @@ pub use error::{Damage, OpenError, Refusal};
 pub use extent::{Extent, LayerIndex, Source};
 pub use format::{Format, UnknownFormat};
 pub use guid::Guid;
-pub use image::{Image, Info, OpenOptions, Subtype};
+pub use image::{Image, Info, LayerInfo, OpenOptions, Subtype};
 pub use mutable::{Childless, Children, MutableImage};
 pub use new_image::{MetadataItem, NewImage, NewImageError, NewImageSpec, ParentLink, SectorBitmap};
 pub use watch::{Cancelled, Watch};

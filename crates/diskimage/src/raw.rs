@@ -1,9 +1,9 @@
 //! A raw image: the file is the disk. Where a file ends inside a block of 512 bytes, the rest of that block reads as
 //! zeros, as it does in other programs that serve raw files.
-use block::{ByteOffset, ByteRange, LogicalBlockSize};
+use block::{ByteRange, LogicalBlockSize};
 
 use crate::error::Refusal;
-use crate::extent::{Extent, LayerIndex, Source};
+use crate::extent::{Held, LayerExtent};
 
 /// A raw image's map.
 #[derive(Debug)]
@@ -28,14 +28,11 @@ impl Raw {
         self.file_bytes.checked_next_multiple_of(unit).unwrap_or(self.file_bytes)
     }
 
-    pub(crate) fn extent(&self, range: ByteRange) -> Extent {
-        match self.file_bytes.checked_sub(range.start().get()) {
-            None | Some(0) => Extent::head_of(range, u64::MAX, Source::Zero),
-            Some(stored) => Extent::head_of(
-                range,
-                stored,
-                Source::File { layer: LayerIndex::BASE, at: ByteOffset::new(range.start().get()) },
-            ),
+    pub(crate) fn extent(&self, range: ByteRange) -> LayerExtent {
+        let at = range.start().get();
+        match self.file_bytes.checked_sub(at) {
+            None | Some(0) => LayerExtent::head_of(range, u64::MAX, Held::Zero),
+            Some(stored) => LayerExtent::head_of(range, stored, Held::File { at }),
         }
     }
 }

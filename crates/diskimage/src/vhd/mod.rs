@@ -5,10 +5,11 @@
 //! the footer and a [`DynamicHeader`], keeps a block allocation table of 32-bit sector numbers, and stores each block
 //! that was ever written as a bitmap (one bit for each sector, most significant first) followed by the data. A bit
 //! that is not set says that the sector was never written: it reads as zeros.
-use block::{ByteOffset, ByteRange, Patience};
+use block::{ByteRange, Patience};
 
+use crate::bitmap::Scratch;
 use crate::error::{Damage, Refusal, ResolveError};
-use crate::extent::{Extent, LayerIndex, Source};
+use crate::extent::{Held, LayerExtent};
 use crate::storage::Storage;
 
 mod blocks;
@@ -69,7 +70,14 @@ impl Vhd {
                     FooterPlace::End(at) => at,
                     FooterPlace::Start => storage.len().get(),
                 };
-                Layout::Dynamic(Blocks::open(storage, &header, footer.data_offset, virtual_bytes, end)?)
+                Layout::Dynamic(Blocks::open(
+                    storage,
+                    &header,
+                    footer.data_offset,
+                    virtual_bytes,
+                    end,
+                    Held::Zero,
+                )?)
             }
         };
         Ok(Self { footer, virtual_bytes, layout })
@@ -97,13 +105,13 @@ impl Vhd {
         storage: &dyn Storage,
         range: ByteRange,
         patience: Patience,
-    ) -> Result<Extent, ResolveError> {
+        scratch: &mut Scratch,
+    ) -> Result<LayerExtent, ResolveError> {
         match &self.layout {
             Layout::Fixed => {
-                let at = ByteOffset::new(range.start().get());
-                Ok(Extent::head_of(range, u64::MAX, Source::File { layer: LayerIndex::BASE, at }))
+                Ok(LayerExtent::head_of(range, u64::MAX, Held::File { at: range.start().get() }))
             }
-            Layout::Dynamic(blocks) => blocks.extent(storage, range, patience),
+            Layout::Dynamic(blocks) => blocks.extent(storage, range, patience, scratch),
         }
     }
 }

@@ -4,14 +4,22 @@
 //! block: also in files that have no parent and so no sector bitmaps. The entry of payload block `b` is therefore at
 //! `b + b / chunk_ratio`. Who forgets that reads the right bytes in the first chunk (4 GiB of 512-byte sectors) and
 //! wrong ones behind it.
+//!
+//! # In a differencing file
+//! A payload block that is not present is the parent's. One that is *partially present* has, in the sector bitmap block
+//! of its chunk, one bit for each of its sectors: set where the sector is in this file, else the parent has it. One that
+//! is fully present is all in this file, and its bits mean nothing. The states *zero*, *unmapped* and *undefined* hide
+//! the parent: the first must; of the second the old contents may come back or zeros, and of the third anything; zeros
+//! are the one answer that tells nobody what was deleted, and the one that merges keep.
 use std::num::NonZeroU64;
 
-use block::{ByteOffset, ByteRange, Patience};
+use block::{ByteRange, Patience};
 
 use super::region::Region;
 use super::{MIB, Metadata, Owned};
+use crate::bitmap::{BitOrder, Bitmap, Scratch};
 use crate::error::{Damage, Refusal, ResolveError};
-use crate::extent::{Extent, LayerIndex, Source};
+use crate::extent::{Held, LayerExtent};
 use crate::storage::Storage;
 use crate::table::{Table, Width, claims_overlap, is_read_at_opening};
 
@@ -20,18 +28,24 @@ const SECTORS_PER_CHUNK: u64 = 1 << 23;
 const NAME: &str = "BAT entry";
 const RULE: &str = "[MS-VHDX] §2.5.1";
 const STATE_RULE: &str = "[MS-VHDX] §2.5.1.1";
+const BITMAP_RULE: &str = "[MS-VHDX] §2.5.1.2";
+/// [MS-VHDX] §2.4.2.
+const BITMAP_BLOCK_BYTES: u64 = MIB;
 
-/// The table of a file without a parent.
+/// The table of a file.
 #[derive(Debug)]
 pub(super) struct Bat {
     table: Table,
     block_bytes: NonZeroU64,
+    sector_bytes: NonZeroU64,
     /// How many payload blocks a chunk has: a power of two, at least 16.
     chunk_ratio: NonZeroU64,
     virtual_bytes: u64,
     file_bytes: u64,
     /// Where no block may lie.
     owned: Vec<Owned>,
+    /// Whether the file has a parent.
+    differencing: bool,
 }
 
 /// What an entry says of its payload block.
@@ -39,27 +53,34 @@ pub(super) struct Bat {
 enum PayloadBlock {
     /// Reads as zeros.
     Zero,
+    /// Is the parent's.
+    Parent,
     /// Lies at this place in the file.
     Present { at: u64 },
+    /// Lies at this place in the file, as far as its sector bitmap says so.
+    Partial { at: u64 },
 }
 
 impl PayloadBlock {
-    /// Three bits of state, 17 reserved, then the place in MiB ([MS-VHDX] §2.5.1).
-    fn of_entry(entry: u64) -> Result<Self, (&'static str, String)> {
-        let (state, reserved, mib) = (entry & 7, (entry >> 3) & 0x1_FFFF, entry >> 20);
-        if reserved != 0 {
-            return Err((RULE, format!("reserved bits are set in {entry:#018x}")));
-        }
-        match state {
-            // Not present and undefined: without a parent the contents may be anything, zeros among them. Zero: must
-            // read as zeros. Unmapped: the old contents or zeros, and zeros tell nobody what was deleted.
-            0..=3 => Ok(Self::Zero),
-            6 => Ok(Self::Present { at: mib.saturating_mul(MIB) }),
-            7 => Err((STATE_RULE, "it is partially present, in a file without a parent".into())),
-            other => Err((STATE_RULE, format!("it has the reserved state {other}"))),
+    fn place(self) -> Option<u64> {
+        match self {
+            Self::Zero | Self::Parent => None,
+            Self::Present { at } | Self::Partial { at } => Some(at),
         }
     }
 }
+
+/// Three bits of state, 17 reserved, then the place in MiB ([MS-VHDX] §2.5.1): the state and the place in bytes.
+fn fields(entry: u64) -> Result<(u64, u64), Broken> {
+    let (state, reserved, mib) = (entry & 7, (entry >> 3) & 0x1_FFFF, entry >> 20);
+    if reserved != 0 {
+        return Err((RULE, format!("reserved bits are set in {entry:#018x}")));
+    }
+    Ok((state, mib.saturating_mul(MIB)))
+}
+
+/// A rule that an entry breaks, and how.
+type Broken = (&'static str, String);
 
 impl Bat {
     pub(super) fn open(
@@ -68,12 +89,19 @@ impl Bat {
         metadata: &Metadata,
         owned: Vec<Owned>,
     ) -> Result<Self, Refusal> {
+        let differencing = metadata.parent.is_some();
         let block_bytes = NonZeroU64::new(u64::from(metadata.block_bytes)).unwrap_or(NonZeroU64::MIN);
-        let chunk_bytes = SECTORS_PER_CHUNK.saturating_mul(metadata.logical_block.bytes());
+        let sector_bytes = NonZeroU64::new(metadata.logical_block.bytes()).unwrap_or(NonZeroU64::MIN);
+        let chunk_bytes = SECTORS_PER_CHUNK.saturating_mul(sector_bytes.get());
         let chunk_ratio = NonZeroU64::new(chunk_bytes / block_bytes).unwrap_or(NonZeroU64::MIN);
         let blocks = metadata.virtual_bytes.div_ceil(block_bytes.get());
-        // [MS-VHDX] §2.5: the last entry of a file without a parent is that of the last payload block.
-        let entries = blocks.saturating_add(blocks.saturating_sub(1) / chunk_ratio);
+        // [MS-VHDX] §2.5: the last entry of a file without a parent is that of the last payload block, of one with a
+        // parent that of the last sector bitmap block.
+        let entries = if differencing {
+            blocks.div_ceil(chunk_ratio.get()).saturating_mul(chunk_ratio.get().saturating_add(1))
+        } else {
+            blocks.saturating_add(blocks.saturating_sub(1) / chunk_ratio)
+        };
         let table = Table::new(region.at, entries, Width::Le64);
         if table.bytes().get() > region.length {
             let problem = format!(
@@ -85,13 +113,15 @@ impl Bat {
         let bat = Self {
             table,
             block_bytes,
+            sector_bytes,
             chunk_ratio,
             virtual_bytes: metadata.virtual_bytes,
             file_bytes: storage.len().get(),
             owned,
+            differencing,
         };
         if is_read_at_opening(&bat.table) {
-            bat.check_all(storage, blocks)?;
+            bat.check_all(storage, entries)?;
         }
         Ok(bat)
     }
@@ -101,17 +131,24 @@ impl Bat {
         storage: &dyn Storage,
         range: ByteRange,
         patience: Patience,
-    ) -> Result<Extent, ResolveError> {
+        scratch: &mut Scratch,
+    ) -> Result<LayerExtent, ResolveError> {
         let start = range.start().get();
         let (block, within) = (start / self.block_bytes, start % self.block_bytes);
         let left = self.block_bytes.get().saturating_sub(within);
-        let source = match self.payload_block(block, storage, patience)? {
-            PayloadBlock::Zero => Source::Zero,
-            PayloadBlock::Present { at } => {
-                Source::File { layer: LayerIndex::BASE, at: ByteOffset::new(at.saturating_add(within)) }
+        let (held, left) = match self.payload_block(block, storage, patience)? {
+            PayloadBlock::Zero => (Held::Zero, left),
+            PayloadBlock::Parent => (Held::Parent, left),
+            PayloadBlock::Present { at } => (Held::File { at: at.saturating_add(within) }, left),
+            PayloadBlock::Partial { at } => {
+                let bitmap = self.bitmap(block, storage, patience)?;
+                let run = bitmap.run(within / self.sector_bytes, storage, patience, scratch)?;
+                let length = run.sectors.saturating_mul(self.sector_bytes.get());
+                let held = if run.held { Held::File { at: at.saturating_add(within) } } else { Held::Parent };
+                (held, left.min(length))
             }
         };
-        Ok(Extent::head_of(range, left, source))
+        Ok(LayerExtent::head_of(range, left, held))
     }
 
     fn payload_block(
@@ -122,7 +159,40 @@ impl Bat {
     ) -> Result<PayloadBlock, ResolveError> {
         let index = self.index_of(block);
         let entry = self.table.get(index, storage, patience, &|index, entry| self.check(index, entry))?;
-        PayloadBlock::of_entry(entry).map_err(|(rule, problem)| self.damage(index, rule, problem).into())
+        self.payload_of_entry(entry).map_err(|(rule, problem)| self.damage(index, rule, problem).into())
+    }
+
+    /// The bits of a partially present block.
+    fn bitmap(&self, block: u64, storage: &dyn Storage, patience: Patience) -> Result<Bitmap, ResolveError> {
+        let chunk = block / self.chunk_ratio;
+        let index = chunk
+            .saturating_mul(self.chunk_ratio.get().saturating_add(1))
+            .saturating_add(self.chunk_ratio.get());
+        let entry = self.table.get(index, storage, patience, &|index, entry| self.check(index, entry))?;
+        let place = bitmap_of_entry(entry).map_err(|(rule, problem)| self.damage(index, rule, problem))?;
+        let Some(at) = place else {
+            let problem =
+                format!("there is no sector bitmap for payload block {block}, which is partially present");
+            return Err(self.damage(index, BITMAP_RULE, problem).into());
+        };
+        // [MS-VHDX] §2.4.2: the bits of a chunk's blocks follow each other. A block has at least 256 sectors.
+        let bytes = (self.block_bytes.get() / self.sector_bytes) / 8;
+        let within = (block % self.chunk_ratio).saturating_mul(bytes);
+        Ok(Bitmap { at: at.saturating_add(within), bytes, order: BitOrder::Lsb })
+    }
+
+    fn payload_of_entry(&self, entry: u64) -> Result<PayloadBlock, Broken> {
+        let (state, at) = fields(entry)?;
+        match (state, self.differencing) {
+            (0, true) => Ok(PayloadBlock::Parent),
+            // Without a parent, a block that is not present may hold anything, zeros among them. On the other states
+            // see the head of this module.
+            (0..=3, _) => Ok(PayloadBlock::Zero),
+            (6, _) => Ok(PayloadBlock::Present { at }),
+            (7, true) => Ok(PayloadBlock::Partial { at }),
+            (7, false) => Err((STATE_RULE, "it is partially present, in a file without a parent".into())),
+            (other, _) => Err((STATE_RULE, format!("it has the reserved state {other}"))),
+        }
     }
 
     /// Which entry is that of payload block `block`.
@@ -137,29 +207,35 @@ impl Bat {
         (place < self.chunk_ratio.get()).then(|| index.saturating_sub(chunk))
     }
 
-    /// Where the block lies in the file, as far as the disk has bytes in it: a file may end with those.
-    fn claim(&self, block: u64, at: u64) -> (u64, u64) {
+    /// Where in the file lies what the entry at `index` stands for. Of a payload block as far as the disk has bytes in
+    /// it: a file may end with those. Entries of sector bitmap blocks are not used in a file without a parent, and not
+    /// looked at.
+    fn claim(&self, index: u64, entry: u64) -> Result<Option<(u64, u64)>, Broken> {
+        let Some(block) = self.block_of(index) else {
+            let place = if self.differencing { bitmap_of_entry(entry)? } else { None };
+            return Ok(place.map(|at| (at, at.saturating_add(BITMAP_BLOCK_BYTES))));
+        };
         let before = block.saturating_mul(self.block_bytes.get());
         let used = self.virtual_bytes.saturating_sub(before).min(self.block_bytes.get());
-        (at, at.saturating_add(used))
+        // Entries behind the last block, in a file with a parent, stand for nothing.
+        let place = self.payload_of_entry(entry)?.place().filter(|_| used > 0);
+        Ok(place.map(|at| (at, at.saturating_add(used))))
     }
 
-    /// Whether the entry at `index` may be what it is. That of a sector bitmap block is not used in a file without a
-    /// parent, and not looked at.
+    /// Whether the entry at `index` may be what it is.
     fn check(&self, index: u64, entry: u64) -> Result<(), Damage> {
-        let Some(block) = self.block_of(index) else { return Ok(()) };
-        let state = PayloadBlock::of_entry(entry);
-        let state = state.map_err(|(rule, problem)| self.damage(index, rule, problem))?;
-        let PayloadBlock::Present { at } = state else { return Ok(()) };
-        let (start, end) = self.claim(block, at);
+        let claim = self.claim(index, entry);
+        let claim = claim.map_err(|(rule, problem)| self.damage(index, rule, problem))?;
+        let Some((start, end)) = claim else { return Ok(()) };
         // [MS-VHDX] §2.1: the objects of a file do not lie over each other.
         if let Some(owned) = self.owned.iter().find(|owned| start < owned.end && owned.start < end) {
-            let problem = format!("payload block {block} at {start:#x} lies over {}", owned.what);
+            let problem = format!("{} at {start:#x} lies over {}", self.name_of(index), owned.what);
             return Err(self.damage(index, RULE, problem));
         }
         if end > self.file_bytes {
             let problem = format!(
-                "payload block {block} at {start:#x} ends at {end:#x}, behind the end of the file at {:#x}",
+                "{} at {start:#x} ends at {end:#x}, behind the end of the file at {:#x}",
+                self.name_of(index),
                 self.file_bytes
             );
             return Err(self.damage(index, RULE, problem));
@@ -168,19 +244,29 @@ impl Bat {
     }
 
     /// Reads the whole table and checks that no two blocks lie over each other.
-    fn check_all(&self, storage: &dyn Storage, blocks: u64) -> Result<(), Refusal> {
+    fn check_all(&self, storage: &dyn Storage, entries: u64) -> Result<(), Refusal> {
         let mut claims = Vec::new();
-        for block in 0..blocks {
-            if let PayloadBlock::Present { at } = self.payload_block(block, storage, Patience::Blocking)? {
-                let (start, end) = self.claim(block, at);
-                claims.push((start, end, block));
+        for index in 0..entries {
+            let check = |index, entry| self.check(index, entry);
+            let entry = self.table.get(index, storage, Patience::Blocking, &check).map_err(Refusal::from)?;
+            if let Ok(Some((start, end))) = self.claim(index, entry) {
+                claims.push((start, end, index));
             }
         }
         match claims_overlap(claims) {
             None => Ok(()),
             Some((one, other)) => {
-                let problem = format!("payload block {other} lies over payload block {one}");
-                Err(self.damage(self.index_of(other), RULE, problem).into())
+                let problem = format!("{} lies over {}", self.name_of(other), self.name_of(one));
+                Err(self.damage(other, RULE, problem).into())
+            }
+        }
+    }
+
+    fn name_of(&self, index: u64) -> String {
+        match self.block_of(index) {
+            Some(block) => format!("payload block {block}"),
+            None => {
+                format!("the sector bitmap block of chunk {}", index / self.chunk_ratio.saturating_add(1))
             }
         }
     }
@@ -190,12 +276,24 @@ impl Bat {
     }
 }
 
+/// Where the sector bitmap block of an entry lies, if there is one.
+fn bitmap_of_entry(entry: u64) -> Result<Option<u64>, Broken> {
+    match fields(entry)? {
+        (0, _) => Ok(None),
+        (6, at) => Ok(Some(at)),
+        (other, _) => {
+            Err((BITMAP_RULE, format!("a sector bitmap block has the state {other}, neither 0 nor 6")))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::guid::Guid;
     use crate::storage::MemoryStorage;
-    use block::{ByteLength, LogicalBlockSize};
+    use crate::vhdx::locator::Locator;
+    use block::{ByteLength, ByteOffset, LogicalBlockSize};
 
     const REGION: Region = Region { at: MIB, length: 2 * MIB };
 
@@ -212,9 +310,22 @@ mod tests {
         Bat::open(&file, REGION, metadata, owned).map(|bat| (bat, file))
     }
 
-    fn source_at(bat: &Bat, file: &MemoryStorage, at: u64) -> Source {
+    fn differencing(block_bytes: u32, virtual_bytes: u64) -> Metadata {
+        let parent = Locator {
+            parent_linkage: Guid::from_u128(1),
+            parent_linkage2: None,
+            relative_path: Some("base.vhdx".into()),
+            volume_path: None,
+            absolute_win32_path: None,
+            other: Vec::new(),
+        };
+        let sectors = (LogicalBlockSize::B512, 512);
+        Metadata::new(block_bytes, false, virtual_bytes, Guid::NIL, sectors, Some(parent))
+    }
+
+    fn held_at(bat: &Bat, file: &MemoryStorage, at: u64) -> Held {
         let range = ByteRange::new(ByteOffset::new(at), ByteLength::new(512)).unwrap();
-        bat.extent(file, range, Patience::Now).unwrap().source
+        bat.extent(file, range, Patience::Now, &mut Scratch::default()).unwrap().held
     }
 
     #[test]
@@ -225,8 +336,7 @@ mod tests {
             // The first block of the third chunk; where a reader would look that forgets the bitmaps, another.
             let entries = [(2 * ratio + 2, (10 * MIB) | 6), (2 * ratio, (50 * MIB) | 6)];
             let (bat, file) = open(&entries, &metadata).unwrap();
-            let at = ByteOffset::new(10 * MIB + 512);
-            assert_eq!(source_at(&bat, &file, 2 * chunk + 512), Source::File { layer: LayerIndex::BASE, at });
+            assert_eq!(held_at(&bat, &file, 2 * chunk + 512), Held::File { at: 10 * MIB + 512 });
             assert_eq!(bat.block_of(2 * ratio + 2), Some(2 * ratio));
             assert_eq!(bat.block_of(ratio), None);
             assert_eq!(bat.table.bytes().get(), (3 * ratio + 2) * 8);
@@ -239,12 +349,9 @@ mod tests {
         let states = [(0, 0), (1, 1), (2, 2), (3, 3), (4, (7 * MIB) | 3), (5, (8 * MIB) | 6)];
         let (bat, file) = open(&states, &metadata).unwrap();
         for block in 0..5 {
-            assert_eq!(source_at(&bat, &file, block * MIB), Source::Zero);
+            assert_eq!(held_at(&bat, &file, block * MIB), Held::Zero);
         }
-        assert_eq!(
-            source_at(&bat, &file, 5 * MIB),
-            Source::File { layer: LayerIndex::BASE, at: ByteOffset::new(8 * MIB) }
-        );
+        assert_eq!(held_at(&bat, &file, 5 * MIB), Held::File { at: 8 * MIB });
     }
 
     #[test]
@@ -279,5 +386,49 @@ mod tests {
         let metadata = metadata(LogicalBlockSize::B512, 1 << 20, 64 << 40);
         let error = open(&[], &metadata).unwrap_err().to_string();
         assert!(error.contains("does not fit into 2097152 bytes"), "{error}");
+    }
+
+    #[test]
+    fn states_of_a_differencing_file_hide_the_parent_or_ask_it() {
+        let metadata = differencing(1 << 20, 16 << 20);
+        let chunk_ratio = 4096;
+        let states = [(0, 0), (1, 1), (2, 2), (3, (7 * MIB) | 3), (4, (8 * MIB) | 6), (5, (9 * MIB) | 7)];
+        let bitmap = (chunk_ratio, (10 * MIB) | 6);
+        let (bat, mut file) = open(&[&states[..], &[bitmap]].concat(), &metadata).unwrap();
+        assert_eq!(bat.table.bytes().get(), (chunk_ratio + 1) * 8);
+        assert_eq!(held_at(&bat, &file, 0), Held::Parent);
+        for block in 1..4 {
+            assert_eq!(held_at(&bat, &file, block * MIB), Held::Zero);
+        }
+        // The bits of block 4 are not looked at; those of block 5 are its 2048 bits, least significant first.
+        file.put(ByteOffset::new(10 * MIB + 5 * 256), &[0b0000_0110]);
+        assert_eq!(held_at(&bat, &file, 4 * MIB), Held::File { at: 8 * MIB });
+        let block = 5 * MIB;
+        assert_eq!(held_at(&bat, &file, block), Held::Parent);
+        assert_eq!(held_at(&bat, &file, block + 512), Held::File { at: 9 * MIB + 512 });
+        assert_eq!(held_at(&bat, &file, block + 1024), Held::File { at: 9 * MIB + 1024 });
+        assert_eq!(held_at(&bat, &file, block + 1536), Held::Parent);
+    }
+
+    #[test]
+    fn sector_bitmaps_that_break_a_rule_are_refused() {
+        let metadata = differencing(1 << 20, 16 << 20);
+        let partial = (0, (50 * MIB) | 7);
+        let cases: [(&str, u64); 6] = [
+            ("has the state 2, neither 0 nor 6", (60 * MIB) | 2),
+            ("reserved bits", (60 * MIB) | 6 | 16),
+            ("the sector bitmap block of chunk 0 at 0x200000 lies over the BAT", (2 * MIB) | 6),
+            ("behind the end of the file", (100 * MIB) | 6),
+            ("the sector bitmap block of chunk 0 lies over payload block 0", (50 * MIB) | 6),
+            ("behind the end of the file", (1 << 43) | 6),
+        ];
+        for (expected, entry) in cases {
+            let error = open(&[partial, (4096, entry)], &metadata).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        let (bat, file) = open(&[partial], &metadata).unwrap();
+        let range = ByteRange::new(ByteOffset::ZERO, ByteLength::new(512)).unwrap();
+        let error = bat.extent(&file, range, Patience::Now, &mut Scratch::default()).unwrap_err();
+        assert!(error.to_string().contains("no sector bitmap for payload block 0"), "{error}");
     }
 }

@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use block::{ByteOffset, ByteRange, Patience};
 
+use crate::bitmap::Scratch;
 use crate::error::{Damage, Refusal, ResolveError};
-use crate::extent::{Extent, LayerIndex, Source};
+use crate::extent::{Held, LayerExtent};
 use crate::storage::Storage;
 
 mod bat;
@@ -94,18 +95,19 @@ impl Vhdx {
         storage: &dyn Storage,
         range: ByteRange,
         patience: Patience,
-    ) -> Result<Extent, ResolveError> {
-        let extent = self.bat.extent(storage, range, patience)?;
-        let (Some(overlay), Source::File { at, .. }) = (&self.replayed, extent.source) else {
+        scratch: &mut Scratch,
+    ) -> Result<LayerExtent, ResolveError> {
+        let extent = self.bat.extent(storage, range, patience, scratch)?;
+        let (Some(overlay), Held::File { at }) = (&self.replayed, extent.held) else {
             return Ok(extent);
         };
-        let (piece, end) = overlay.at(at.get());
-        let source = match piece {
-            None => extent.source,
-            Some(Piece::Zero) => Source::Zero,
-            Some(Piece::Sector(_)) => Source::Replayed { layer: LayerIndex::BASE, at },
+        let (piece, end) = overlay.at(at);
+        let held = match piece {
+            None => extent.held,
+            Some(Piece::Zero) => Held::Zero,
+            Some(Piece::Sector(_)) => Held::Replayed { at },
         };
-        Ok(Extent::head_of(extent.range, end.saturating_sub(at.get()), source))
+        Ok(LayerExtent::head_of(extent.range, end.saturating_sub(at), held))
     }
 }
 

@@ -77,7 +77,7 @@ pub(crate) fn assert_same_sparse(image: &Image, path: &Path, raw: &Path) {
     assert_same_but(image, raw, &|extent| match extent.source {
         Source::Zero => true,
         Source::File { at, .. } => !has_data(&stored, at.get(), extent.range.length().get()),
-        Source::Replayed { .. } => false,
+        Source::Replayed { .. } | Source::Encoded { .. } => false,
     });
 }
 

@@ -1,0 +1,108 @@
+//! The files of an image, from the leaf down to its base, as one map of the disk.
+use block::{ByteRange, Patience};
+
+use crate::bitmap::Scratch;
+use crate::error::ResolveError;
+use crate::extent::{Extent, Held, LayerIndex, Source, head_of};
+use crate::layer::Layer;
+
+/// The files of an image.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    leaf: Layer,
+    /// The leaf's parents, the base first.
+    parents: Vec<Layer>,
+}
+
+impl Chain {
+    /// `parents` are the leaf's, the base first; at most [`u16::MAX`].
+    pub(crate) fn new(leaf: Layer, parents: Vec<Layer>) -> Self {
+        Self { leaf, parents }
+    }
+
+    pub(crate) fn leaf(&self) -> &Layer {
+        &self.leaf
+    }
+
+    /// All files, the base first.
+    pub(crate) fn layers(&self) -> impl DoubleEndedIterator<Item = (LayerIndex, &Layer)> {
+        let layers = (0..=self.leaf_index().get()).map(LayerIndex::new);
+        layers.filter_map(|index| self.layer(index).map(|layer| (index, layer)))
+    }
+
+    fn leaf_index(&self) -> LayerIndex {
+        LayerIndex::new(u16::try_from(self.parents.len()).unwrap_or(u16::MAX))
+    }
+
+    pub(crate) fn layer(&self, index: LayerIndex) -> Option<&Layer> {
+        let index = usize::from(index.get());
+        self.parents.get(index).or_else(|| (index == self.parents.len()).then_some(&self.leaf))
+    }
+
+    /// The extent with which `range` begins, which lies in the disk and is not empty. `scratch` is kept by the caller
+    /// from one extent to the next.
+    pub(crate) fn extent(
+        &self,
+        range: ByteRange,
+        patience: Patience,
+        scratch: &mut Scratch,
+    ) -> Result<Extent, ResolveError> {
+        if self.parents.is_empty() {
+            let extent = self.leaf.extent(range, patience, scratch)?;
+            return Ok(extent.in_layer(LayerIndex::BASE));
+        }
+        let (range, source) = self.walk(range, None, patience)?;
+        Ok(Extent { range, source: source.unwrap_or(Source::Zero) })
+    }
+
+    /// Fills `buffer`, which is not longer, with the first bytes of `extent`.
+    pub(crate) fn read(
+        &self,
+        extent: Extent,
+        buffer: &mut [u8],
+        patience: Patience,
+    ) -> Result<(), ResolveError> {
+        match extent.source {
+            Source::Zero => {
+                buffer.fill(0);
+                Ok(())
+            }
+            // The storage of a file with a replayed log answers with the log's bytes where it has any.
+            Source::File { layer, at } | Source::Replayed { layer, at } => {
+                let layer = self.layer(layer).unwrap_or(&self.leaf);
+                Ok(layer.storage().read_at(at, buffer, patience)?)
+            }
+            Source::Encoded { layer } => {
+                let layer = self.layer(layer).unwrap_or(&self.leaf);
+                layer.decode(extent.range.start(), buffer, patience)
+            }
+        }
+    }
+
+    /// Asks one file after the other, from the leaf down to the one above `floor` or, without one, to the base. No
+    /// source: `floor` and what is below it tell.
+    pub(crate) fn walk(
+        &self,
+        range: ByteRange,
+        floor: Option<LayerIndex>,
+        patience: Patience,
+    ) -> Result<(ByteRange, Option<Source>), ResolveError> {
+        let mut range = range;
+        for (index, layer) in self.layers().rev() {
+            if floor.is_some_and(|floor| index <= floor) {
+                return Ok((range, None));
+            }
+            // A parent may be smaller than its child, which then reads as zeros from the parent's end on.
+            let inside = layer.size().get().saturating_sub(range.start().get());
+            if inside == 0 {
+                return Ok((range, Some(Source::Zero)));
+            }
+            let extent = layer.extent(head_of(range, inside), patience, &mut Scratch::default())?;
+            range = extent.range;
+            if extent.held != Held::Parent {
+                return Ok((range, Some(extent.in_layer(index).source)));
+            }
+        }
+        Ok((range, Some(Source::Zero)))
+    }
+}

@@ -1,0 +1,224 @@
+//! One file of an image: its bytes, and what its format says of where the disk lies in them.
+//!
+//! A layer resolves what *it* holds; where it says that the parent tells, the chain asks the layer below. Nothing
+//! here knows of other layers.
+use std::path::{Path, PathBuf};
+
+use block::{ByteLength, ByteOffset, ByteRange, LogicalBlockSize, Patience};
+
+use crate::bitmap::Scratch;
+use crate::error::{Damage, Refusal, ResolveError};
+use crate::extent::{LayerExtent, LayerIndex};
+use crate::format::{self, Format};
+use crate::guid::Guid;
+use crate::raw::Raw;
+use crate::storage::Storage;
+use crate::vhd::Vhd;
+use crate::vhdx::Vhdx;
+
+/// How an image keeps its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subtype {
+    /// All of the disk has its place in the file.
+    Fixed,
+    /// Blocks get a place when they are first written.
+    Dynamic,
+    /// Holds what differs from a parent.
+    Differencing,
+}
+
+/// What is known of an image file without reading it through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// The format.
+    pub format: Format,
+    /// How it keeps its blocks.
+    pub subtype: Subtype,
+    /// How large the disk is.
+    pub virtual_size: ByteLength,
+    /// The unit in which the disk is addressed.
+    pub logical_block: LogicalBlockSize,
+    /// The unit in which the disk says that it is stored.
+    pub physical_block: u32,
+    /// How much of the disk one block of the image holds, where there are blocks.
+    pub payload_block: Option<ByteLength>,
+    /// How long the file is.
+    pub file_size: ByteLength,
+    /// How much of the file takes space, where the storage knows.
+    pub allocated: Option<ByteLength>,
+    /// The disk's own identifier. See [`Image::identity`](crate::Image::identity).
+    pub identity: Option<[u8; 16]>,
+    /// The program that made the file, as the file says.
+    pub creator: Option<String>,
+    /// Whether the file was not closed cleanly, so that its log had to be replayed in memory.
+    pub log_replayed: bool,
+}
+
+/// One file of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerInfo {
+    /// Which of the chain.
+    pub layer: LayerIndex,
+    /// The file, where it was opened by its path.
+    pub path: Option<PathBuf>,
+    /// What is known of it by itself.
+    pub info: Info,
+}
+
+/// An open file of an image.
+#[derive(Debug)]
+pub(crate) struct Layer {
+    path: Option<PathBuf>,
+    storage: Box<dyn Storage>,
+    layout: Layout,
+    size: ByteLength,
+    logical_block: LogicalBlockSize,
+    physical_block: u32,
+}
+
+#[derive(Debug)]
+enum Layout {
+    Raw(Raw),
+    Vhd(Vhd),
+    Vhdx(Box<Vhdx>),
+}
+
+impl Layer {
+    /// Opens the file in `storage`. Without a `format`, its contents and the ending of `path` decide which it is.
+    pub(crate) fn open(
+        path: Option<&Path>,
+        mut storage: Box<dyn Storage>,
+        format: Option<Format>,
+    ) -> Result<Self, Refusal> {
+        let format = match format {
+            Some(format) => format,
+            None => format::probe(&*storage, path.and_then(Format::of_ending))?,
+        };
+        let (mut logical_block, mut physical_block) = (LogicalBlockSize::B512, 512);
+        let (layout, bytes) = match format {
+            Format::Raw => {
+                let raw = Raw::open(storage.len().get())?;
+                let bytes = raw.virtual_bytes();
+                (Layout::Raw(raw), bytes)
+            }
+            Format::Vhd => {
+                let vhd = Vhd::open(&*storage)?;
+                let bytes = vhd.virtual_bytes();
+                (Layout::Vhd(vhd), bytes)
+            }
+            Format::Vhdx => {
+                let vhdx;
+                (vhdx, storage) = Vhdx::open(storage)?;
+                let metadata = vhdx.metadata();
+                logical_block = metadata.logical_block;
+                // The contract wants a physical block to be at least a logical one; a file may say otherwise.
+                physical_block = metadata.physical_block.max(metadata.logical_block_u32());
+                let bytes = metadata.virtual_bytes;
+                (Layout::Vhdx(Box::new(vhdx)), bytes)
+            }
+        };
+        let size = ByteLength::new(bytes);
+        Ok(Self { path: path.map(Path::to_owned), storage, layout, size, logical_block, physical_block })
+    }
+
+    /// The file, as the disk's bytes must be read from it: with a replayed log laid over it, where there was one.
+    pub(crate) fn storage(&self) -> &dyn Storage {
+        &*self.storage
+    }
+
+    pub(crate) fn format(&self) -> Format {
+        match self.layout {
+            Layout::Raw(_) => Format::Raw,
+            Layout::Vhd(_) => Format::Vhd,
+            Layout::Vhdx(_) => Format::Vhdx,
+        }
+    }
+
+    pub(crate) fn size(&self) -> ByteLength {
+        self.size
+    }
+
+    pub(crate) fn logical_block(&self) -> LogicalBlockSize {
+        self.logical_block
+    }
+
+    pub(crate) fn physical_block(&self) -> u32 {
+        self.physical_block
+    }
+
+    pub(crate) fn identity(&self) -> Option<[u8; 16]> {
+        let guid = match &self.layout {
+            Layout::Raw(_) => return None,
+            Layout::Vhd(vhd) => vhd.footer().unique_id,
+            Layout::Vhdx(vhdx) => vhdx.metadata().virtual_disk_id,
+        };
+        guid.non_nil().map(Guid::to_be_bytes)
+    }
+
+    pub(crate) fn info(&self) -> Info {
+        let (subtype, payload_block, creator, log_replayed) = match &self.layout {
+            Layout::Raw(_) => (Subtype::Fixed, None, None, false),
+            Layout::Vhd(vhd) => {
+                let block = vhd.block_bytes();
+                let subtype = if block.is_some() { Subtype::Dynamic } else { Subtype::Fixed };
+                (subtype, block, readable(&String::from_utf8_lossy(&vhd.footer().creator)), false)
+            }
+            Layout::Vhdx(vhdx) => {
+                let metadata = vhdx.metadata();
+                let subtype = if metadata.leave_blocks_allocated { Subtype::Fixed } else { Subtype::Dynamic };
+                let creator = readable(vhdx.creator());
+                (subtype, Some(u64::from(metadata.block_bytes)), creator, vhdx.is_replayed())
+            }
+        };
+        Info {
+            format: self.format(),
+            subtype,
+            virtual_size: self.size,
+            logical_block: self.logical_block,
+            physical_block: self.physical_block,
+            payload_block: payload_block.map(ByteLength::new),
+            file_size: self.storage.len(),
+            allocated: self.storage.allocated(),
+            identity: self.identity(),
+            creator,
+            log_replayed,
+        }
+    }
+
+    pub(crate) fn about(&self, layer: LayerIndex) -> LayerInfo {
+        LayerInfo { layer, path: self.path.clone(), info: self.info() }
+    }
+
+    /// The extent with which `range` begins, which lies in this layer's disk and is not empty.
+    pub(crate) fn extent(
+        &self,
+        range: ByteRange,
+        patience: Patience,
+        scratch: &mut Scratch,
+    ) -> Result<LayerExtent, ResolveError> {
+        match &self.layout {
+            Layout::Raw(raw) => Ok(raw.extent(range)),
+            Layout::Vhd(vhd) => vhd.extent(&*self.storage, range, patience, scratch),
+            Layout::Vhdx(vhdx) => vhdx.extent(&*self.storage, range, patience, scratch),
+        }
+    }
+
+    /// Fills `buffer` with the bytes of the disk from `at` on, which this layer called encoded.
+    pub(crate) fn decode(&self, at: ByteOffset, _: &mut [u8], _: Patience) -> Result<(), ResolveError> {
+        match self.layout {
+            Layout::Raw(_) | Layout::Vhd(_) | Layout::Vhdx(_) => {
+                let problem =
+                    format!("the run at {at} of the disk is encoded, in a format that knows no such runs");
+                Err(Damage::new("extent", 0, "bounds", problem).into())
+            }
+        }
+    }
+}
+
+/// A name out of a file, fit to be shown: without what could move a terminal's cursor, and not endless.
+fn readable(name: &str) -> Option<String> {
+    const MAX_CHARS: usize = 128;
+    let shown: String = name.chars().filter(|c| !c.is_control()).take(MAX_CHARS).collect();
+    let shown = shown.trim();
+    (!shown.is_empty()).then(|| shown.to_owned())
+}
