@@ -9,7 +9,26 @@ use block::{ByteLength, ByteOffset, LogicalBlockSize};
 use crate::format::Format;
 use crate::guid::Guid;
 use crate::image::Subtype;
+use crate::raw::NewRaw;
 use crate::storage::{StorageError, WritableStorage};
+
+/// Begins a new image in `storage`, which is empty.
+///
+/// # Errors
+/// [`NewImageError`]: the format cannot be what `spec` says, or the file cannot be written.
+pub fn create(
+    storage: Box<dyn WritableStorage>,
+    spec: &NewImageSpec,
+) -> Result<Box<dyn NewImage>, NewImageError> {
+    match spec.format {
+        Format::Raw => Ok(Box::new(NewRaw::create(storage, spec)?)),
+        Format::Vhd | Format::Vhdx => Err(NewImageError::Unsupported {
+            format: spec.format,
+            what: "a new file: only raw images are written".into(),
+            rule: "this version",
+        }),
+    }
+}
 
 /// What a new image is to be.
 #[derive(Clone, Debug)]
@@ -28,6 +47,9 @@ pub struct NewImageSpec {
     pub payload_block: Option<ByteLength>,
     /// The disk's own identifier, in the byte order of the text form; `None` makes a new one.
     pub identity: Option<[u8; 16]>,
+    /// What children of the new image shall recognise it by; `None` makes a new one. Given only by who puts a file in
+    /// another's place that holds the same disk, byte for byte: VHDX's `DataWriteGuid`. (VHD's is the identity.)
+    pub linkage: Option<Guid>,
     /// Of a differencing image: its parent.
     pub parent: Option<ParentLink>,
     /// What the disk's metadata holds besides, and nobody here knows: a version or a copy of a disk carries on what
