@@ -79,7 +79,7 @@ pub(crate) struct Layer {
 #[derive(Debug)]
 enum Layout {
     Raw(Raw),
-    Vhd(Vhd),
+    Vhd(Box<Vhd>),
     Vhdx(Box<Vhdx>),
 }
 
@@ -104,7 +104,7 @@ impl Layer {
             Format::Vhd => {
                 let vhd = Vhd::open(&*storage)?;
                 let bytes = vhd.virtual_bytes();
-                (Layout::Vhd(vhd), bytes)
+                (Layout::Vhd(Box::new(vhd)), bytes)
             }
             Format::Vhdx => {
                 let vhdx;

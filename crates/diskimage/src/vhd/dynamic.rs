@@ -3,19 +3,22 @@ use block::{ByteOffset, Patience};
 
 use super::footer::DiskType;
 use super::locator::ParentReference;
-use super::{Footer, checksum};
+use super::{Footer, checksum, put_fields, seal};
 use crate::cursor::Cursor;
 use crate::error::{Damage, Refusal};
 use crate::storage::Storage;
 
 pub(crate) const HEADER_BYTES: usize = 1024;
+/// There is one header, and nothing behind it.
+const NO_NEXT: u64 = u64::MAX;
+const VERSION: u32 = 0x0001_0000;
 const COOKIE: &[u8] = b"cxsparse";
 const CHECKSUM_FIELD: usize = 36;
 const RULE: &str = "[VHD] Dynamic Disk Header Format";
 
 /// Blocks are powers of two. The default is 2 MiB, and Provisioning Services uses 16 MiB; the limits are ours: below
 /// them the table would be larger than is sensible, above them one block's bitmap would be.
-const BLOCK_BYTES_RANGE: std::ops::RangeInclusive<u32> = (4 << 10)..=(256 << 20);
+pub(super) const BLOCK_BYTES_RANGE: std::ops::RangeInclusive<u32> = (4 << 10)..=(256 << 20);
 
 /// What the header says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +43,30 @@ impl DynamicHeader {
             header.parent = Some(ParentReference::read(storage, &bytes, at)?);
         }
         Ok(header)
+    }
+
+    /// The header's bytes; of the parent also what it says in the header, but not the paths elsewhere in the file.
+    pub(super) fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        self.encode_over(&mut bytes);
+        bytes
+    }
+
+    /// Puts the fields into `bytes`, and the checksum; what `bytes` has besides stays.
+    pub(super) fn encode_over(&self, bytes: &mut [u8; HEADER_BYTES]) {
+        let fields: [&[u8]; 6] = [
+            COOKIE,
+            &NO_NEXT.to_be_bytes(),
+            &self.table_offset.to_be_bytes(),
+            &VERSION.to_be_bytes(),
+            &self.table_entries.to_be_bytes(),
+            &self.block_bytes.to_be_bytes(),
+        ];
+        put_fields(bytes, &fields);
+        if let Some(parent) = &self.parent {
+            parent.encode_over(bytes);
+        }
+        seal(bytes, CHECKSUM_FIELD);
     }
 
     /// What the header itself says, without its parent.
@@ -106,6 +133,11 @@ mod tests {
             header,
             DynamicHeader { table_offset: 0x600, table_entries: 0xFE00, block_bytes: 2 << 20, parent: None }
         );
+    }
+
+    #[test]
+    fn encoded_header_is_the_one_that_hyper_v_wrote() {
+        assert_eq!(DynamicHeader::parse(&hyper_v(), 0x200).unwrap().encode(), hyper_v());
     }
 
     #[test]

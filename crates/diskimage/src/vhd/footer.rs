@@ -4,9 +4,16 @@
 //! The footer gives the size twice: as `current_size`, and as cylinders, heads and sectors. Virtual PC, and QEMU when
 //! it writes for it, address the disk by the latter, which may be smaller; all others by the former. The creator's
 //! name decides, except where the geometry is the largest there is and says nothing.
+//!
+//! Programs keep tables of creators, and qemu takes whom it does not know for Virtual PC. A name of our own would cost
+//! every disk the sectors that its geometry does not reach; so the footers that we write say [`WINDOWS`], whose
+//! meaning all programs agree on: the size is `current_size`. The geometry beside it is the honest one.
+use std::time::{Duration, SystemTime};
+
 use block::{ByteOffset, Patience};
 
-use super::{SECTOR_BYTES, checksum};
+use super::geometry::DiskGeometry;
+use super::{SECTOR_BYTES, checksum, put_fields, seal};
 use crate::cursor::Cursor;
 use crate::error::{Damage, Refusal};
 use crate::format::Format;
@@ -18,10 +25,18 @@ const FOOTER_BYTES: u64 = 512;
 const OLD_FOOTER_BYTES: u64 = 511;
 const COOKIE: &[u8] = b"conectix";
 const CHECKSUM_FIELD: usize = 64;
-const RULE: &str = "[VHD] Hard Disk Footer Format";
+pub(super) const RULE: &str = "[VHD] Hard Disk Footer Format";
 
-/// The largest geometry: 65535 cylinders, 16 heads, 255 sectors.
-const MAX_CHS_SECTORS: u64 = 65535 * 16 * 255;
+/// Reserved, and always set: the only feature bit in use ([VHD] "Features").
+const FEATURES: u32 = 2;
+const VERSION: u32 = 0x0001_0000;
+/// What a fixed image has as its data offset.
+const NO_OFFSET: u64 = u64::MAX;
+/// The creator of the footers that we write, its version and its host, as Windows 10 writes them.
+const WINDOWS: ([u8; 4], u32, [u8; 4]) = (*b"win ", 0x000A_0000, *b"Wi2k");
+/// Timestamps count the seconds since 1 January 2000, 00:00 UTC; so many are that since 1970.
+const EPOCH: Duration = Duration::from_secs(946_684_800);
+
 /// Creators whose disks have the size of the geometry.
 const CHS_CREATORS: [[u8; 4]; 2] = [*b"vpc ", *b"qemu"];
 /// A tapdisk of this version wrote its bitmaps least significant bit first, and says so nowhere else.
@@ -35,11 +50,22 @@ pub(crate) struct Footer {
     pub(crate) disk_type: DiskType,
     /// Where the dynamic header stands.
     pub(crate) data_offset: u64,
+    pub(crate) features: u32,
+    /// When the file was made, in seconds since 2000.
+    pub(crate) timestamp: u32,
     pub(crate) creator: [u8; 4],
+    pub(crate) creator_version: u32,
+    pub(crate) creator_host: [u8; 4],
+    /// How large the disk was when it was made.
+    pub(crate) original_bytes: u64,
+    /// How large it is, for most creators.
+    pub(crate) current_bytes: u64,
+    pub(crate) geometry: DiskGeometry,
     pub(crate) unique_id: Guid,
-    current_bytes: u64,
-    chs_sectors: u64,
 }
+
+/// A footer's bytes.
+pub(crate) type FooterBytes = [u8; SECTOR_BYTES as usize];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DiskType {
@@ -73,7 +99,7 @@ impl Footer {
     }
 
     /// The bytes of the footer at the end of the file, and its place, if there is one.
-    pub(crate) fn find_at_end(storage: &dyn Storage) -> Result<Option<(u64, [u8; 512])>, StorageError> {
+    pub(crate) fn find_at_end(storage: &dyn Storage) -> Result<Option<(u64, FooterBytes)>, StorageError> {
         for length in [FOOTER_BYTES, OLD_FOOTER_BYTES] {
             let Some(at) = storage.len().get().checked_sub(length) else { continue };
             // The byte that the old footer lacks is reserved, and zero.
@@ -108,7 +134,71 @@ impl Footer {
         }
     }
 
-    fn parse(bytes: &[u8; 512], at: u64) -> Result<Self, Refusal> {
+    /// The footer of a disk that is made at `now`.
+    pub(crate) fn new(disk_type: DiskType, bytes: u64, unique_id: Guid, now: SystemTime) -> Self {
+        let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().saturating_sub(EPOCH);
+        let (creator, creator_version, creator_host) = WINDOWS;
+        Self {
+            disk_type,
+            data_offset: match disk_type {
+                DiskType::Fixed => NO_OFFSET,
+                DiskType::Dynamic | DiskType::Differencing => SECTOR_BYTES,
+            },
+            features: FEATURES,
+            timestamp: u32::try_from(since.as_secs()).unwrap_or(u32::MAX),
+            creator,
+            creator_version,
+            creator_host,
+            original_bytes: bytes,
+            current_bytes: bytes,
+            geometry: DiskGeometry::of_sectors(bytes / SECTOR_BYTES),
+            unique_id,
+        }
+    }
+
+    /// As it is, of a disk of another size.
+    #[allow(dead_code, reason = "for resizing")]
+    pub(crate) fn resized(&self, bytes: u64) -> Self {
+        let geometry = DiskGeometry::of_sectors(bytes / SECTOR_BYTES);
+        Self { current_bytes: bytes, geometry, ..self.clone() }
+    }
+
+    pub(crate) fn encode(&self) -> FooterBytes {
+        let mut bytes = [0; SECTOR_BYTES as usize];
+        self.encode_over(&mut bytes);
+        bytes
+    }
+
+    /// Puts the fields into `bytes`, and the checksum; what `bytes` has besides stays.
+    pub(crate) fn encode_over(&self, bytes: &mut FooterBytes) {
+        let disk_type: u32 = match self.disk_type {
+            DiskType::Fixed => 2,
+            DiskType::Dynamic => 3,
+            DiskType::Differencing => 4,
+        };
+        let DiskGeometry { cylinders, heads, sectors_per_track } = self.geometry;
+        let fields: [&[u8]; 15] = [
+            COOKIE,
+            &self.features.to_be_bytes(),
+            &VERSION.to_be_bytes(),
+            &self.data_offset.to_be_bytes(),
+            &self.timestamp.to_be_bytes(),
+            &self.creator,
+            &self.creator_version.to_be_bytes(),
+            &self.creator_host,
+            &self.original_bytes.to_be_bytes(),
+            &self.current_bytes.to_be_bytes(),
+            &cylinders.to_be_bytes(),
+            &[heads, sectors_per_track],
+            &disk_type.to_be_bytes(),
+            &[0; 4],
+            &self.unique_id.to_be_bytes(),
+        ];
+        put_fields(bytes, &fields);
+        seal(bytes, CHECKSUM_FIELD);
+    }
+
+    pub(super) fn parse(bytes: &FooterBytes, at: u64) -> Result<Self, Refusal> {
         let damage = |problem: String| Damage::new("footer", at, RULE, problem);
         let computed = checksum(bytes, CHECKSUM_FIELD);
         let Some(fields) = Fields::take(&mut Cursor::new(bytes)) else {
@@ -137,18 +227,26 @@ impl Footer {
         Ok(Self {
             disk_type,
             data_offset: fields.data_offset,
+            features: fields.features,
+            timestamp: fields.timestamp,
             creator: fields.creator,
-            unique_id: Guid::from_be_bytes(fields.unique_id),
+            creator_version: fields.creator_version,
+            creator_host: fields.creator_host,
+            original_bytes: fields.original_bytes,
             current_bytes: fields.current_bytes,
-            chs_sectors: fields.chs_sectors,
+            geometry: fields.geometry,
+            unique_id: Guid::from_be_bytes(fields.unique_id),
         })
     }
 
     /// How large the disk is. See the head of this module.
     pub(crate) fn virtual_bytes(&self, place: FooterPlace) -> Result<u64, Refusal> {
-        let by_geometry = CHS_CREATORS.contains(&self.creator) && self.chs_sectors < MAX_CHS_SECTORS;
-        let bytes =
-            if by_geometry { self.chs_sectors.saturating_mul(SECTOR_BYTES) } else { self.current_bytes };
+        let by_geometry = CHS_CREATORS.contains(&self.creator) && self.geometry != DiskGeometry::MAX;
+        let bytes = if by_geometry {
+            self.geometry.sectors().saturating_mul(SECTOR_BYTES)
+        } else {
+            self.current_bytes
+        };
         if bytes == 0 {
             return Err(Refusal::Empty);
         }
@@ -163,12 +261,16 @@ impl Footer {
 
 /// The fields as they are stored.
 struct Fields {
+    features: u32,
     version: u32,
     data_offset: u64,
+    timestamp: u32,
     creator: [u8; 4],
     creator_version: u32,
+    creator_host: [u8; 4],
+    original_bytes: u64,
     current_bytes: u64,
-    chs_sectors: u64,
+    geometry: DiskGeometry,
     disk_type: u32,
     checksum: u32,
     unique_id: [u8; 16],
@@ -177,29 +279,32 @@ struct Fields {
 impl Fields {
     fn take(cursor: &mut Cursor<'_>) -> Option<Self> {
         cursor.skip(COOKIE.len())?;
-        let _features = cursor.be_u32()?;
+        let features = cursor.be_u32()?;
         let version = cursor.be_u32()?;
         let data_offset = cursor.be_u64()?;
-        let _timestamp = cursor.be_u32()?;
+        let timestamp = cursor.be_u32()?;
         let creator = cursor.array()?;
         let creator_version = cursor.be_u32()?;
-        let _creator_host = cursor.be_u32()?;
-        let _original_bytes = cursor.be_u64()?;
+        let creator_host = cursor.array()?;
+        let original_bytes = cursor.be_u64()?;
         let current_bytes = cursor.be_u64()?;
-        let cylinders = u64::from(cursor.be_u16()?);
-        let heads = u64::from(cursor.u8()?);
-        let sectors = u64::from(cursor.u8()?);
-        let chs_sectors = cylinders.saturating_mul(heads).saturating_mul(sectors);
+        let cylinders = cursor.be_u16()?;
+        let heads = cursor.u8()?;
+        let geometry = DiskGeometry { cylinders, heads, sectors_per_track: cursor.u8()? };
         let disk_type = cursor.be_u32()?;
         let checksum = cursor.be_u32()?;
         let unique_id = cursor.array()?;
         Some(Self {
+            features,
             version,
             data_offset,
+            timestamp,
             creator,
             creator_version,
+            creator_host,
+            original_bytes,
             current_bytes,
-            chs_sectors,
+            geometry,
             disk_type,
             checksum,
             unique_id,
@@ -221,13 +326,13 @@ pub(super) mod tests {
         0x2D, 0x5F, 0xC8, 0xEE, 0xBA, 0xDE, 0x4C, 0x8C, 0xEE, 0xDE, 0x3A, 0x12, 0xDB, 0x7C, 0x98, 0,
     ];
 
-    fn hyper_v() -> [u8; 512] {
+    fn hyper_v() -> FooterBytes {
         let mut bytes = [0; 512];
         bytes[..HYPER_V.len()].copy_from_slice(&HYPER_V);
         bytes
     }
 
-    fn resealed(mut bytes: [u8; 512]) -> [u8; 512] {
+    fn resealed(mut bytes: FooterBytes) -> FooterBytes {
         let sum = checksum(&bytes, CHECKSUM_FIELD);
         bytes[CHECKSUM_FIELD..CHECKSUM_FIELD + 4].copy_from_slice(&sum.to_be_bytes());
         bytes
@@ -241,13 +346,55 @@ pub(super) mod tests {
             Footer {
                 disk_type: DiskType::Dynamic,
                 data_offset: 0x200,
+                features: 2,
+                timestamp: 0x1E59_8EF7,
                 creator: *b"win ",
-                unique_id: Guid::from_u128(0x6D2D_5FC8_EEBA_DE4C_8CEE_DE3A_12DB_7C98),
+                creator_version: 0x0006_0003,
+                creator_host: *b"Wi2k",
+                original_bytes: 136_365_211_648,
                 current_bytes: 136_365_211_648,
-                chs_sectors: 65278 * 16 * 255,
+                geometry: DiskGeometry { cylinders: 65278, heads: 16, sectors_per_track: 255 },
+                unique_id: Guid::from_u128(0x6D2D_5FC8_EEBA_DE4C_8CEE_DE3A_12DB_7C98),
             }
         );
         assert_eq!(footer.virtual_bytes(FooterPlace::Start).unwrap(), 136_365_211_648);
+    }
+
+    #[test]
+    fn encoded_footer_is_the_one_that_hyper_v_wrote() {
+        assert_eq!(Footer::parse(&hyper_v(), 0).unwrap().encode(), hyper_v());
+    }
+
+    #[test]
+    fn new_footer_is_the_one_that_windows_wrote_at_that_time() {
+        // dfvfs' `fat-differential.vhd`: Windows 10, 4 MiB, made on 15 October 2020.
+        let windows: [u8; 84] = [
+            0x63, 0x6F, 0x6E, 0x65, 0x63, 0x74, 0x69, 0x78, 0, 0, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0,
+            0x27, 0x19, 0x8E, 0x1B, 0x77, 0x69, 0x6E, 0x20, 0, 0x0A, 0, 0, 0x57, 0x69, 0x32, 0x6B, 0, 0, 0,
+            0, 0, 0x40, 0, 0, 0, 0, 0, 0, 0, 0x40, 0, 0, 0, 0x78, 4, 0x11, 0, 0, 0, 4, 0xFF, 0xFF, 0xF0,
+            0x2C, 0xF8, 0x4F, 0x16, 0x36, 0xCD, 0x9E, 0x90, 0x41, 0xA6, 0x9E, 0xDC, 0xC2, 0x38, 0x0E, 0x41,
+            0x6A,
+        ];
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(0x2719_8E1B + 946_684_800);
+        let id = Guid::from_u128(0xF84F_1636_CD9E_9041_A69E_DCC2_380E_416A);
+        let footer = Footer::new(DiskType::Differencing, 4 << 20, id, now);
+        assert_eq!(footer.encode()[..84], windows);
+        assert_eq!(footer.encode()[84..], [0; 428]);
+        let fixed = Footer::new(DiskType::Fixed, 4 << 20, id, SystemTime::UNIX_EPOCH);
+        assert_eq!((fixed.data_offset, fixed.timestamp), (u64::MAX, 0), "times before 2000 count as 2000");
+    }
+
+    #[test]
+    fn resized_footer_keeps_what_it_does_not_know() {
+        let mut bytes = hyper_v();
+        bytes[300] = 7;
+        let bytes = resealed(bytes);
+        let mut changed = bytes;
+        Footer::parse(&bytes, 0).unwrap().resized(4 << 20).encode_over(&mut changed);
+        let footer = Footer::parse(&changed, 0).unwrap();
+        assert_eq!((footer.current_bytes, footer.original_bytes), (4 << 20, 136_365_211_648));
+        assert_eq!(footer.geometry, DiskGeometry { cylinders: 120, heads: 4, sectors_per_track: 17 });
+        assert_eq!(changed[300], 7);
     }
 
     #[test]

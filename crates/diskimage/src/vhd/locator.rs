@@ -8,12 +8,13 @@
 //! A path is text out of a foreign file. Nothing here follows it: who resolves it, decides where it may lead.
 use block::{ByteOffset, Patience};
 
+use super::put_fields;
 use crate::cursor::Cursor;
 use crate::error::{Damage, Refusal};
 use crate::guid::Guid;
 use crate::storage::Storage;
 
-const RULE: &str = "[VHD] Dynamic Disk Header Format, \"Parent Locator Entries\"";
+pub(super) const RULE: &str = "[VHD] Dynamic Disk Header Format, \"Parent Locator Entries\"";
 const STRUCTURE: &str = "parent locator";
 
 /// Where in the header the parts stand that are about the parent.
@@ -98,9 +99,49 @@ impl ParentReference {
             locators,
         })
     }
+
+    /// Puts all of it into `header`, but the paths, which lie elsewhere. Locators that are not here become unused.
+    ///
+    /// The parent's timestamp stays zero, as Windows 10 leaves it: it says when the parent was last changed, and no
+    /// program can hold a copied file to that.
+    pub(super) fn encode_over(&self, header: &mut [u8]) {
+        let id = self.unique_id.to_be_bytes();
+        if let Some(field) = header.get_mut(PARENT_ID_AT..) {
+            put_fields(field, &[&id, &[0; 8]]);
+        }
+        if let Some(field) =
+            header.get_mut(PARENT_NAME_AT..).and_then(|rest| rest.get_mut(..PARENT_NAME_BYTES))
+        {
+            field.fill(0);
+            // The last unit stays the end mark.
+            let units = self.name.encode_utf16().take(PARENT_NAME_BYTES / 2 - 1);
+            let bytes: Vec<u8> = units.flat_map(u16::to_be_bytes).collect();
+            put_fields(field, &[&bytes]);
+        }
+        if let Some(field) =
+            header.get_mut(LOCATORS_AT..).and_then(|rest| rest.get_mut(..LOCATORS * LOCATOR_BYTES))
+        {
+            field.fill(0);
+            let bytes: Vec<u8> = self.locators.iter().flat_map(Locator::encode).collect();
+            put_fields(field, &[&bytes]);
+        }
+    }
 }
 
 impl Locator {
+    /// Its entry in the header. The room is in bytes, as Windows 10 writes it.
+    fn encode(&self) -> Vec<u8> {
+        let room = u32::try_from(self.room).unwrap_or(u32::MAX);
+        let fields: [&[u8]; 5] = [
+            &self.platform,
+            &room.to_be_bytes(),
+            &self.length.to_be_bytes(),
+            &[0; 4],
+            &self.at.to_be_bytes(),
+        ];
+        fields.concat()
+    }
+
     /// An entry of the header; `Some(None)` if it is not in use.
     fn parse(bytes: &[u8]) -> Option<Option<Self>> {
         let mut cursor = Cursor::new(bytes);
@@ -142,6 +183,23 @@ impl Locator {
             Some(text) => Ok(text),
             None => Err(damage(format!("the path at {:#x} is no text in UTF-16", self.at)).into()),
         }
+    }
+}
+
+/// A path as a locator keeps it: UTF-16LE, without an end mark. `None` if it cannot be kept: it is empty, too long, or
+/// has a zero in it.
+pub(super) fn path_bytes(path: &str) -> Option<Vec<u8>> {
+    let bytes: Vec<u8> = path.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let fits = u32::try_from(bytes.len()).is_ok_and(|length| (1..=MAX_PATH_BYTES).contains(&length));
+    (fits && !path.contains('\0')).then_some(bytes)
+}
+
+/// A path from a folder as Windows writes it: `.\base.vhd`, `..\base.vhd`, from one with `/` between the names.
+pub(super) fn windows_relative(path: &str) -> String {
+    let path = path.replace('/', "\\");
+    match path.split('\\').next() {
+        Some("." | "..") => path,
+        _ => format!(".\\{path}"),
     }
 }
 
@@ -200,6 +258,35 @@ mod tests {
         assert_eq!(parent.name, ABSOLUTE_PATH);
         assert_eq!(&parent.unique_id.to_be_bytes()[..2], &[0x5F, 0xA2]);
         assert_eq!((parent.locators[0].room, parent.locators[1].room), (4096, 65536));
+    }
+
+    #[test]
+    fn encoded_locators_are_those_of_windows() {
+        let (header, file) = windows();
+        let mut encoded = vec![0; 1024];
+        ParentReference::read(&file, &header, 0x200).unwrap().encode_over(&mut encoded);
+        assert_eq!(encoded, header);
+        assert_eq!(path_bytes(RELATIVE_PATH).unwrap(), le(RELATIVE_PATH));
+    }
+
+    #[test]
+    fn paths_that_no_locator_can_keep_are_refused() {
+        for path in [String::new(), "a\0b".into(), "x".repeat(32769)] {
+            assert_eq!(path_bytes(&path), None);
+        }
+        assert_eq!(path_bytes(&"x".repeat(32768)).map(|bytes| bytes.len()), Some(65536));
+    }
+
+    #[test]
+    fn relative_paths_are_written_as_windows_does() {
+        for (path, written) in [
+            ("base.vhd", r".\base.vhd"),
+            ("./base.vhd", r".\base.vhd"),
+            ("../a/base.vhd", r"..\a\base.vhd"),
+            (".hidden.vhd", r".\.hidden.vhd"),
+        ] {
+            assert_eq!(windows_relative(path), written);
+        }
     }
 
     #[test]

@@ -12,14 +12,20 @@ use crate::error::{Damage, Refusal, ResolveError};
 use crate::extent::{Held, LayerExtent};
 use crate::storage::Storage;
 
+mod block_table;
 mod blocks;
 mod check;
+mod create;
 mod dynamic;
 mod footer;
+mod geometry;
 mod locator;
+mod shape;
 
+use block_table::BlockTable;
 use blocks::Blocks;
 pub(crate) use check::{check, repair};
+pub(crate) use create::create;
 use dynamic::DynamicHeader;
 pub(crate) use footer::Footer;
 use footer::{DiskType, FooterPlace};
@@ -122,4 +128,20 @@ pub(crate) fn checksum(structure: &[u8], field: usize) -> u32 {
     let outside = |place: usize| place < field || place >= field.saturating_add(4);
     let bytes = structure.iter().enumerate().filter(|(place, _)| outside(*place));
     !bytes.fold(0_u32, |sum, (_, &byte)| sum.wrapping_add(u32::from(byte)))
+}
+
+/// Puts `fields` one behind the other at the start of `structure`.
+fn put_fields(structure: &mut [u8], fields: &[&[u8]]) {
+    let bytes = fields.iter().flat_map(|field| field.iter());
+    for (target, byte) in structure.iter_mut().zip(bytes) {
+        *target = *byte;
+    }
+}
+
+/// Stores the checksum of `structure` in its field at `field`.
+fn seal(structure: &mut [u8], field: usize) {
+    let sum = checksum(structure, field);
+    if let Some(target) = structure.get_mut(field..).and_then(<[u8]>::first_chunk_mut) {
+        *target = sum.to_be_bytes();
+    }
 }

@@ -14,3 +14,4 @@ mod qemu;
 mod refusals;
 mod samples;
 mod tools;
+mod vhd_create;
