@@ -61,5 +61,5 @@ pub use format::{Format, UnknownFormat};
 pub use guid::Guid;
 pub use image::{Image, Info, LayerInfo, OpenOptions, Subtype};
 pub use mutable::{Childless, Children, MutableImage};
-pub use new_image::{MetadataItem, NewImage, NewImageError, NewImageSpec, ParentLink, SectorBitmap};
+pub use new_image::{MetadataItem, NewImage, NewImageError, NewImageSpec, ParentLink, SectorBitmap, create};
 pub use watch::{Cancelled, Watch};

@@ -11,8 +11,31 @@ use block::{ByteLength, ByteOffset, LogicalBlockSize};
 use crate::format::Format;
 use crate::guid::Guid;
 use crate::image::Subtype;
+use crate::raw::NewRaw;
 use crate::storage::{StorageError, WritableStorage};
 use crate::vhd;
+
+/// Begins a new image in `storage`, which is empty. What is in the file before [`NewImage::finish`] is no image.
+///
+/// A VHD is recognised by its children by its identifier; so a differencing one whose `identity` is its parent's gets
+/// a new one.
+///
+/// # Errors
+/// [`NewImageError`]: the format cannot be what `spec` says, or the file cannot be written.
+pub fn create(
+    storage: Box<dyn WritableStorage>,
+    spec: &NewImageSpec,
+) -> Result<Box<dyn NewImage>, NewImageError> {
+    match spec.format {
+        Format::Raw => Ok(Box::new(NewRaw::create(storage, spec)?)),
+        Format::Vhd => vhd::create(storage, spec, SystemTime::now()),
+        Format::Vhdx => Err(NewImageError::Unsupported {
+            format: spec.format,
+            what: "a new file: only raw images and VHDs are written".into(),
+            rule: "this version",
+        }),
+    }
+}
 
 /// What a new image is to be.
 #[derive(Clone, Debug)]
@@ -31,31 +54,14 @@ pub struct NewImageSpec {
     pub payload_block: Option<ByteLength>,
     /// The disk's own identifier, in the byte order of the text form; `None` makes a new one.
     pub identity: Option<[u8; 16]>,
+    /// What children of the new image shall recognise it by; `None` makes a new one. Given only by who puts a file in
+    /// another's place that holds the same disk, byte for byte: VHDX's `DataWriteGuid`. (VHD's is the identity.)
+    pub linkage: Option<Guid>,
     /// Of a differencing image: its parent.
     pub parent: Option<ParentLink>,
     /// What the disk's metadata holds besides, and nobody here knows: a version or a copy of a disk carries on what
     /// its source has. Only VHDX has such items.
     pub carried: Vec<MetadataItem>,
-}
-
-impl NewImageSpec {
-    /// Begins the image in `storage`, an empty file. What is in the file before [`NewImage::finish`] is no image.
-    ///
-    /// A VHD is recognised by its children by its identifier; so a differencing one whose `identity` is its parent's
-    /// gets a new one.
-    ///
-    /// # Errors
-    /// [`NewImageError`]: the format has no such images, or the file cannot be written.
-    pub fn begin(&self, storage: Box<dyn WritableStorage>) -> Result<Box<dyn NewImage>, NewImageError> {
-        match self.format {
-            Format::Vhd => vhd::create(storage, self, SystemTime::now()),
-            Format::Raw | Format::Vhdx => Err(NewImageError::Unsupported {
-                format: self.format,
-                what: "its own making".into(),
-                rule: "Headwater",
-            }),
-        }
-    }
 }
 
 /// An item of VHDX metadata that this crate does not know, and that belongs to the virtual disk rather than to one

@@ -57,7 +57,8 @@ pub(crate) fn create(
         return Err(unsupported(what, "[VHD] Overview"));
     }
     let parent_id = spec.parent.as_ref().map(|parent| parent.linkage);
-    let identity = spec.identity.map(Guid::from_be_bytes).filter(|&id| Some(id) != parent_id);
+    let identity =
+        spec.linkage.or(spec.identity.map(Guid::from_be_bytes)).filter(|&id| Some(id) != parent_id);
     let unique_id = match identity {
         Some(id) => id,
         None => Guid::random().map_err(|error| StorageError::Io {

@@ -5,7 +5,7 @@ use block::{ByteLength, ByteOffset, LogicalBlockSize};
 use diskimage::storage::{FileStorage, MemoryStorage, Storage};
 use diskimage::{
     Format, Guid, Image, NewImage, NewImageError, NewImageSpec, OpenOptions, ParentLink, Refusal, Subtype,
-    check,
+    check, create,
 };
 
 use crate::tools::{
@@ -25,13 +25,14 @@ pub(crate) fn spec(subtype: Subtype, bytes: u64) -> NewImageSpec {
         physical_block: 512,
         payload_block: None,
         identity: None,
+        linkage: None,
         parent: None,
         carried: Vec::new(),
     }
 }
 
 fn begin(spec: &NewImageSpec, path: &Path) -> Box<dyn NewImage> {
-    spec.begin(Box::new(FileStorage::create_new(path).unwrap())).unwrap()
+    create(Box::new(FileStorage::create_new(path).unwrap()), spec).unwrap()
 }
 
 /// Bytes that tell where they belong.
@@ -173,7 +174,7 @@ fn image_is_none_until_it_is_finished() {
 #[test]
 fn images_that_no_vhd_can_be_are_refused_with_the_limit() {
     let refusal =
-        |spec: NewImageSpec| spec.begin(Box::new(crash_free())).map(|_| ()).unwrap_err().to_string();
+        |spec: NewImageSpec| create(Box::new(crash_free()), &spec).map(|_| ()).unwrap_err().to_string();
     assert!(refusal(spec(Subtype::Dynamic, 2040 * GIB + 512)).contains("2040 GiB"));
     assert!(refusal(spec(Subtype::Fixed, 0)).contains("0 bytes"));
     assert!(refusal(spec(Subtype::Fixed, 513)).contains("whole sectors"));
@@ -197,7 +198,7 @@ fn images_that_no_vhd_can_be_are_refused_with_the_limit() {
 #[test]
 fn blocks_that_the_disk_does_not_have_get_no_place() {
     for subtype in [Subtype::Fixed, Subtype::Dynamic] {
-        let mut new = spec(subtype, 3 * MIB).begin(Box::new(crash_free())).unwrap();
+        let mut new = create(Box::new(crash_free()), &spec(subtype, 3 * MIB)).unwrap();
         assert!(matches!(new.place(2), Err(NewImageError::NoSuchBlock { block: 2, blocks: 2 })));
         assert!(matches!(new.place(u64::MAX), Err(NewImageError::NoSuchBlock { .. })));
         assert!(matches!(new.zero(2), Err(NewImageError::NoSuchBlock { .. })));

@@ -5,6 +5,10 @@ use block::{ByteRange, LogicalBlockSize};
 use crate::error::Refusal;
 use crate::extent::{Held, LayerExtent};
 
+mod new;
+
+pub(crate) use new::NewRaw;
+
 /// A raw image's map.
 #[derive(Debug)]
 pub(crate) struct Raw {
