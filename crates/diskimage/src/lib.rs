@@ -50,7 +50,6 @@ mod raw;
 pub mod storage;
 mod table;
 mod vhd;
-#[allow(dead_code, reason = "the encoders are laid before the writers that use them")]
 mod vhdx;
 mod watch;
 

@@ -14,6 +14,7 @@ use crate::image::Subtype;
 use crate::raw::NewRaw;
 use crate::storage::{StorageError, WritableStorage};
 use crate::vhd;
+use crate::vhdx::NewVhdx;
 
 /// Begins a new image in `storage`, which is empty. What is in the file before [`NewImage::finish`] is no image.
 ///
@@ -29,11 +30,7 @@ pub fn create(
     match spec.format {
         Format::Raw => Ok(Box::new(NewRaw::create(storage, spec)?)),
         Format::Vhd => vhd::create(storage, spec, SystemTime::now()),
-        Format::Vhdx => Err(NewImageError::Unsupported {
-            format: spec.format,
-            what: "a new file: only raw images and VHDs are written".into(),
-            rule: "this version",
-        }),
+        Format::Vhdx => Ok(Box::new(NewVhdx::begin(storage, spec)?)),
     }
 }
 
@@ -91,7 +88,8 @@ pub struct ParentLink {
 /// least significant bit of the first byte (VHDX's order; VHD writers turn it round).
 pub type SectorBitmap = [u8];
 
-/// A new image in the making. Payload blocks are numbered from 0; one that is neither placed nor zeroed stays absent:
+/// A new image in the making. Payload blocks are numbered from 0. Each is placed or zeroed at most once (of a fixed
+/// image, whose blocks all have their places, as often as one likes); one that is neither placed nor zeroed stays absent:
 /// zeros without a parent, the parent's contents with one.
 pub trait NewImage: std::fmt::Debug + Send {
     /// How much of the disk one payload block holds. Of a raw image, and a fixed VHD: any sensible unit in which to
@@ -148,10 +146,41 @@ pub enum NewImageError {
         /// How many there are.
         blocks: u64,
     },
+    /// The block has a place already: giving it another, or none, would lose that one.
+    #[error("block {block} has its place in the image already")]
+    PlacedAlready {
+        /// The block.
+        block: u64,
+    },
+    /// A sector bitmap that is not as long as the payload block has sectors.
+    #[error("a payload block's sector bitmap has {expected} bytes here, not {found}")]
+    WrongBitmap {
+        /// How long it is.
+        found: usize,
+        /// How long it must be.
+        expected: usize,
+    },
+    /// A file that holds something.
+    #[error(
+        "a new image is made in an empty file, and this one has {len} bytes: remove it, or take another name"
+    )]
+    NotEmpty {
+        /// How long it is.
+        len: ByteLength,
+    },
+    /// The operating system gives no random numbers.
+    #[error("there are no random numbers to make identifiers of ({0})")]
+    Random(getrandom::Error),
     /// A partly held block, in an image without a parent.
     #[error("only a differencing image can hold part of a block")]
     NotDifferencing,
     /// The file cannot be written.
     #[error(transparent)]
     Storage(#[from] StorageError),
+}
+
+impl From<getrandom::Error> for NewImageError {
+    fn from(error: getrandom::Error) -> Self {
+        Self::Random(error)
+    }
 }

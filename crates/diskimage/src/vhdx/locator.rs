@@ -45,6 +45,7 @@ pub(crate) struct Locator {
 
 impl Locator {
     /// Whether a file with this `DataWriteGuid` is the parent.
+    #[allow(dead_code, reason = "for the chains that are about to be opened")]
     pub(crate) fn accepts(&self, data_write_guid: Guid) -> bool {
         self.parent_linkage == data_write_guid || self.parent_linkage2 == Some(data_write_guid)
     }

@@ -19,6 +19,7 @@ const MAX_ITEM_BYTES: u32 = 1 << 20;
 /// [MS-VHDX] §2.6.2.2.
 pub(super) const MAX_DISK_BYTES: u64 = 64 << 40;
 /// The most that is carried along of items that are not known: they lie in a region of 1 MiB, as a rule.
+#[allow(dead_code, reason = "for the versions that are about to be made")]
 const MAX_CARRIED_BYTES: u64 = 512 << 10;
 const NAME: &str = "metadata table";
 const RULE: &str = "[MS-VHDX] §2.6";
@@ -106,8 +107,23 @@ impl Metadata {
         }
     }
 
+    /// Whether the system's item `id` is one that this crate reads and writes itself.
+    pub(super) fn is_known_item(id: Guid) -> bool {
+        [
+            FILE_PARAMETERS,
+            VIRTUAL_DISK_SIZE,
+            VIRTUAL_DISK_ID,
+            LOGICAL_SECTOR_SIZE,
+            PHYSICAL_SECTOR_SIZE,
+            PARENT_LOCATOR,
+            INCOMPLETE,
+        ]
+        .contains(&id)
+    }
+
     /// The items that this crate does not know and that belong to the disk: [MS-VHDX] §2.6.1.2 wants them copied
     /// wherever the disk goes.
+    #[allow(dead_code, reason = "for the versions that are about to be made")]
     pub(crate) fn carried(&self, storage: &dyn Storage) -> Result<Vec<MetadataItem>, Refusal> {
         let total = self.carried.iter().fold(0_u64, |sum, item| sum.saturating_add(item.length.into()));
         if total > MAX_CARRIED_BYTES {
@@ -299,19 +315,12 @@ impl Items {
     }
 
     fn find(entries: &[Entry], region: Region) -> Result<Self, Refusal> {
-        let known = [
-            FILE_PARAMETERS,
-            VIRTUAL_DISK_SIZE,
-            VIRTUAL_DISK_ID,
-            LOGICAL_SECTOR_SIZE,
-            PHYSICAL_SECTOR_SIZE,
-            PARENT_LOCATOR,
-        ];
         if entries.iter().any(|entry| entry.id == INCOMPLETE && !entry.is_user()) {
             return Err(Refusal::Incomplete);
         }
         // [MS-VHDX] §2.6.1.2: a file with an unknown item that is required must not be opened.
-        let strange = |entry: &&Entry| entry.is_required() && (entry.is_user() || !known.contains(&entry.id));
+        let strange =
+            |entry: &&Entry| entry.is_required() && (entry.is_user() || !Metadata::is_known_item(entry.id));
         if let Some(entry) = entries.iter().find(strange) {
             let whose = if entry.is_user() { "user" } else { "system" };
             return Err(Refusal::unsupported(
@@ -319,7 +328,7 @@ impl Items {
                 format!("the required {whose} metadata item {}", entry.id),
             ));
         }
-        let is_known = |entry: &&Entry| !entry.is_user() && known.contains(&entry.id);
+        let is_known = |entry: &&Entry| !entry.is_user() && Metadata::is_known_item(entry.id);
         let place = |entry: &Entry| match entry.length {
             0 => region.at,
             _ => region.at.saturating_add(entry.offset.into()),

@@ -15,16 +15,20 @@ use crate::extent::{Held, LayerExtent};
 use crate::storage::Storage;
 
 mod bat;
+mod create;
 mod file_type;
 mod header;
+mod layout;
 mod locator;
 mod log;
 mod metadata;
+mod new_bat;
 mod overlay;
 mod region;
 mod replay;
 
 use bat::Bat;
+pub(crate) use create::NewVhdx;
 pub(crate) use file_type::is_signed;
 pub(crate) use metadata::Metadata;
 use overlay::{Overlaid, Overlay, Piece};

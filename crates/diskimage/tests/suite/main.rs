@@ -4,6 +4,7 @@
 //! is a failure that names its package.
 mod builder;
 mod conformance;
+mod create;
 mod damage;
 mod fuzz_smoke;
 mod generator;
