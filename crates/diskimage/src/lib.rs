@@ -34,7 +34,7 @@
 )]
 
 mod bitmap;
-mod chain;
+pub mod chain;
 pub mod check;
 mod cursor;
 mod error;
