@@ -75,9 +75,7 @@ fn bytes_at(file: &MemoryStorage, at: u64, length: u64) -> Vec<u8> {
 
 fn open_storage(file: &MemoryStorage) {
     for format in [None, Some(Format::Vhd), Some(Format::Vhdx), Some(Format::Raw)] {
-        if let Ok(image) =
-            Image::from_storage(Box::new(file.clone()), OpenOptions { format, ..OpenOptions::default() })
-        {
+        if let Ok(image) = Image::from_storage(Box::new(file.clone()), OpenOptions { format }) {
             read_some(&image);
         }
     }

@@ -34,7 +34,7 @@
 )]
 
 mod bitmap;
-pub mod chain;
+mod chain;
 pub mod check;
 mod cursor;
 mod error;
@@ -46,6 +46,7 @@ mod image;
 mod layer;
 mod mutable;
 mod new_image;
+pub mod ops;
 mod raw;
 pub mod storage;
 mod table;

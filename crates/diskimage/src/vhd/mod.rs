@@ -29,7 +29,6 @@ pub(crate) use create::create;
 use dynamic::DynamicHeader;
 pub(crate) use footer::Footer;
 use footer::{DiskType, FooterPlace};
-pub(crate) use locator::ParentReference;
 
 pub(crate) const SECTOR_BYTES: u64 = 512;
 
@@ -39,7 +38,6 @@ pub(crate) struct Vhd {
     footer: Footer,
     virtual_bytes: u64,
     layout: Layout,
-    parent: Option<ParentReference>,
 }
 
 #[derive(Debug)]
@@ -52,7 +50,6 @@ impl Vhd {
     pub(crate) fn open(storage: &dyn Storage) -> Result<Self, Refusal> {
         let (footer, place) = Footer::read(storage)?;
         let virtual_bytes = footer.virtual_bytes(place)?;
-        let mut parent = None;
         let layout = match footer.disk_type {
             DiskType::Fixed => {
                 // [VHD] "Fixed Hard Disk Image": the data, then the footer.
@@ -67,11 +64,14 @@ impl Vhd {
                 }
                 Layout::Fixed
             }
-            DiskType::Dynamic | DiskType::Differencing => {
-                let mut header = DynamicHeader::read(storage, &footer)?;
-                parent = header.parent.take();
-                // [VHD] "Differencing Hard Disk Image": what is not here is the parent's.
-                let missing = if parent.is_some() { Held::Parent } else { Held::Zero };
+            DiskType::Differencing => {
+                return Err(Refusal::unsupported(
+                    "[VHD] Hard Disk Footer Format",
+                    "a differencing VHD (disk type 4)",
+                ));
+            }
+            DiskType::Dynamic => {
+                let header = DynamicHeader::read(storage, &footer)?;
                 let end = match place {
                     FooterPlace::End(at) => at,
                     FooterPlace::Start => storage.len().get(),
@@ -82,11 +82,11 @@ impl Vhd {
                     footer.data_offset,
                     virtual_bytes,
                     end,
-                    missing,
+                    Held::Zero,
                 )?)
             }
         };
-        Ok(Self { footer, virtual_bytes, layout, parent })
+        Ok(Self { footer, virtual_bytes, layout })
     }
 
     pub(crate) fn virtual_bytes(&self) -> u64 {
@@ -97,12 +97,7 @@ impl Vhd {
         &self.footer
     }
 
-    /// What a differencing image says of its parent.
-    pub(crate) fn parent(&self) -> Option<&ParentReference> {
-        self.parent.as_ref()
-    }
-
-    /// The size of a block, of an image that has blocks.
+    /// The size of a block, of a dynamic image.
     pub(crate) fn block_bytes(&self) -> Option<u64> {
         match &self.layout {
             Layout::Fixed => None,

@@ -3,7 +3,6 @@
 //! The programs are qemu-img and qemu-io (Debian package qemu-utils), 7z (p7zip-full) and python3. A missing program
 //! is a failure that names its package.
 mod builder;
-mod chains;
 mod conformance;
 mod create;
 mod damage;
@@ -12,6 +11,7 @@ mod generator;
 mod large;
 mod log;
 mod mutable;
+mod ops;
 mod qemu;
 mod refusals;
 mod samples;

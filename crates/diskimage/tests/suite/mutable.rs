@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use block::conformance::writable;
 use block::{BlockDevice, BlockError, ByteLength, ByteOffset, ByteRange, Patience};
 use diskimage::storage::{CrashStorage, MemoryStorage, Storage, StorageError, WritableStorage};
-use diskimage::{Children, Format, Guid, MutableImage};
+use diskimage::{Children, Format, Guid, MutableImage, OpenOptions};
 
-const RAW: Option<Format> = Some(Format::Raw);
+const RAW: OpenOptions = OpenOptions { format: Some(Format::Raw) };
 
 fn raw_of(bytes: u64) -> MutableImage {
     let storage = CrashStorage::new(MemoryStorage::sparse(ByteLength::new(bytes)));

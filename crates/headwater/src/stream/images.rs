@@ -58,7 +58,7 @@ fn open(vdisk: &Vdisk) -> anyhow::Result<GoldenImage> {
         ImageFormat::Vhd => Format::Vhd,
         ImageFormat::Vhdx => Format::Vhdx,
     });
-    let image = Image::open(&vdisk.path, OpenOptions { format, ..OpenOptions::default() })?;
+    let image = Image::open(&vdisk.path, OpenOptions { format })?;
     let info = image.info();
     let fingerprint = fingerprint(&vdisk.path, image.identity())?;
     tracing::info!(

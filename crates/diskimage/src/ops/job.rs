@@ -1,0 +1,262 @@
+//! Making a new image of a source.
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use block::{BlockDevice, ByteLength, ByteOffset, Patience};
+
+use super::compare::{CompareError, CompareOptions, compare};
+use super::error::OpError;
+use super::filler::Filler;
+use super::mover::{Moved, Mover};
+use super::partial::{Partial, Replace, directory_of, is_same_file};
+use super::plan::{Block, Blocks, Plan};
+use super::shape::Shape;
+use super::trial::{Route, Trials};
+use super::view::{Content, Piece, View};
+use super::zeros::is_zero;
+use crate::image::{Image, OpenOptions};
+use crate::new_image::{self, NewImage, NewImageSpec};
+use crate::storage::{CrashStorage, MemoryStorage, WritableStorage};
+use crate::watch::{Cancelled, Watch};
+
+/// What is read at once to find out whether it is zeros.
+const PROBE_BYTES: u64 = 64 << 10;
+
+/// A new image to be made.
+#[derive(Debug)]
+pub struct Job<'a> {
+    pub(super) image: &'a Image,
+    /// Where given, what this layer and those below it hold is left to the parent.
+    pub(super) floor: Option<crate::LayerIndex>,
+    pub(super) spec: NewImageSpec,
+    pub(super) target: PathBuf,
+    pub(super) replace: Replace,
+    /// Whether the target may be a file of the source.
+    pub(super) in_place: bool,
+    /// Whether what is stored is read, to find blocks of zeros.
+    pub(super) detect_zeros: bool,
+    /// Whether the new image is read back and compared with the source.
+    pub(super) verify: bool,
+    /// How the new image is opened to be verified.
+    pub(super) reopen: OpenOptions,
+}
+
+/// What a job has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// How its bytes were moved.
+    pub moved: Moved,
+    /// What became of its payload blocks.
+    pub blocks: Blocks,
+}
+
+/// What a visitor of all blocks says to one of them.
+type Visit<'v> = &'v mut dyn FnMut(Block<'_>) -> Result<(), OpError>;
+
+impl Job<'_> {
+    /// What [`run`](Self::run) would do. Reads the source's tables, and tries in the target's folder what the file
+    /// system there can do; makes nothing.
+    ///
+    /// # Errors
+    /// [`OpError`].
+    pub fn plan(&self) -> Result<Plan, OpError> {
+        self.check_target()?;
+        let trials = Trials::new(Some(directory_of(&self.target)));
+        let layers = self.image.layers();
+        let routes = layers.iter().map(|file| {
+            let storage = self.image.layer_storage(file.layer);
+            storage.and_then(|storage| storage.file()).map_or(Route::ReadWrite, |file| trials.route(file))
+        });
+        let routes: Vec<_> = routes.collect();
+        // Begun in memory, the new image tells its unit; and a dry run, too, learns what the format cannot be.
+        let scratch = CrashStorage::new(MemoryStorage::default());
+        let new = new_image::create(Box::new(scratch), &self.spec).map_err(|e| self.target_error(e))?;
+        let unit = new.payload_block().get();
+        let mut plan = Plan {
+            target: self.target.clone(),
+            format: self.spec.format,
+            subtype: self.spec.subtype,
+            virtual_size: self.spec.virtual_size,
+            payload_block: ByteLength::new(unit),
+            steps: Vec::new(),
+            steps_left_out: 0,
+            clone_bytes: 0,
+            copy_bytes: 0,
+            blocks: Blocks::default(),
+        };
+        self.visit(unit, &mut |block| {
+            plan.take(block, |layer| match routes.get(usize::from(layer.get())) {
+                Some(Route::Share { unit_bytes }) => Some(*unit_bytes),
+                _ => None,
+            });
+            Ok(())
+        })?;
+        Ok(plan)
+    }
+
+    /// Makes the new image.
+    ///
+    /// # Errors
+    /// [`OpError`]. Nothing is left of the target then, and the sources are as they were.
+    pub fn run(self, watch: &Watch) -> Result<Summary, OpError> {
+        self.check_target()?;
+        let (partial, storage) = Partial::create(&self.target, self.replace)?;
+        let storage: Arc<dyn WritableStorage> = Arc::new(storage);
+        let summary = self.fill(&storage, Some(directory_of(&self.target)), watch)?;
+        if self.verify {
+            self.verify(partial.path(), watch)?;
+        }
+        watch.advance(0)?;
+        partial.swap_in()?;
+        Ok(summary)
+    }
+
+    /// Makes the new image in a storage, which lies in `directory` if it has a name.
+    pub(super) fn fill(
+        &self,
+        storage: &Arc<dyn WritableStorage>,
+        directory: Option<&Path>,
+        watch: &Watch,
+    ) -> Result<Summary, OpError> {
+        let mut new =
+            new_image::create(Box::new(Arc::clone(storage)), &self.spec).map_err(|e| self.target_error(e))?;
+        let unit = new.payload_block().get();
+        self.visit(unit, &mut |block| {
+            watch.expect(block.pieces.iter().filter(|piece| piece.is_data()).map(|piece| piece.length).sum());
+            Ok(watch.advance(0)?)
+        })?;
+        let layers = self.image.layers();
+        let sources = layers.iter().filter_map(|file| self.image.layer_storage(file.layer));
+        let mut filler = Filler::new(self.image, Mover::new(&**storage, directory, sources, watch));
+        let mut blocks = Blocks::default();
+        let mut probe = Vec::new();
+        self.visit(unit, &mut |block| {
+            let (pieces, shape) = match self.detect_zeros {
+                true => self.without_zeros(block, unit, &mut probe, watch)?,
+                false => (block.pieces.to_vec(), block.shape.clone()),
+            };
+            blocks.count(&shape);
+            let Some(to) = self.place(&mut *new, block.index, &shape)? else { return Ok(()) };
+            filler.block(&pieces, block.start, to.get()).map_err(|error| self.moving_error(error))
+        })?;
+        filler.mover().settle().map_err(|error| self.moving_error(error))?;
+        let moved = filler.mover().moved();
+        new.finish().map_err(|error| self.target_error(error))?;
+        Ok(Summary { moved, blocks })
+    }
+
+    /// Gives the block its place, if it needs one.
+    fn place(
+        &self,
+        new: &mut dyn NewImage,
+        block: u64,
+        shape: &Shape,
+    ) -> Result<Option<ByteOffset>, OpError> {
+        match shape {
+            Shape::Absent => Ok(None),
+            Shape::Zero => new.zero(block).map(|()| None),
+            Shape::Whole => new.place(block).map(Some),
+            Shape::Partly(held) => new.place_partly(block, held).map(Some),
+        }
+        .map_err(|error| self.target_error(error))
+    }
+
+    fn target_error(&self, source: crate::NewImageError) -> OpError {
+        OpError::Target { path: self.target.clone(), source }
+    }
+
+    fn moving_error(&self, error: super::mover::MoveError) -> OpError {
+        OpError::moving(self.image, &self.target, error)
+    }
+
+    /// Calls `visit` for each payload block of `unit` bytes.
+    fn visit(&self, unit: u64, visit: Visit<'_>) -> Result<(), OpError> {
+        let mut view = match self.floor {
+            Some(floor) => View::above(self.image, floor),
+            None => View::of(self.image),
+        };
+        let size = self.spec.virtual_size.get();
+        let sector = self.spec.logical_block.bytes();
+        let mut pieces = Vec::new();
+        for index in 0..size.div_ceil(unit.max(1)) {
+            let start = index.saturating_mul(unit);
+            let end = start.saturating_add(unit).min(size);
+            let known = end.min(view.size());
+            view.pieces(start.min(known), known, &mut pieces)
+                .map_err(|error| OpError::reading(self.image, error))?;
+            if known < end {
+                // The new disk is longer than its source.
+                let from = known.max(start);
+                let length = end.saturating_sub(from);
+                pieces.push(Piece { start: from, length, content: Content::Zero });
+            }
+            let shape = Shape::of(&pieces, start, unit, sector);
+            visit(Block { index, start, pieces: &pieces, shape: &shape })?;
+        }
+        Ok(())
+    }
+
+    /// The block, its data read and made zeros where it is zeros.
+    fn without_zeros(
+        &self,
+        block: Block<'_>,
+        unit: u64,
+        probe: &mut Vec<u8>,
+        watch: &Watch,
+    ) -> Result<(Vec<Piece>, Shape), OpError> {
+        let mut pieces = block.pieces.to_vec();
+        for piece in pieces.iter_mut().filter(|piece| piece.is_data()) {
+            if self.is_zero(*piece, probe, watch)? {
+                piece.content = Content::Zero;
+                watch.advance(piece.length)?;
+            }
+        }
+        let shape = Shape::of(&pieces, block.start, unit, self.spec.logical_block.bytes());
+        Ok((pieces, shape))
+    }
+
+    fn is_zero(&self, piece: Piece, probe: &mut Vec<u8>, watch: &Watch) -> Result<bool, OpError> {
+        let mut at = piece.start;
+        while at < piece.end() {
+            let length = piece.end().saturating_sub(at).min(PROBE_BYTES);
+            probe.resize(usize::try_from(length).unwrap_or_default(), 0);
+            watch.advance(0)?;
+            let read = self.image.read(ByteOffset::new(at), probe, Patience::Blocking);
+            read.map_err(|error| OpError::reading(self.image, error))?;
+            if !is_zero(probe) {
+                return Ok(false);
+            }
+            at = at.saturating_add(length);
+        }
+        Ok(true)
+    }
+
+    /// Refuses a target that is a file of the source.
+    fn check_target(&self) -> Result<(), OpError> {
+        let Ok(target) = self.target.metadata() else { return Ok(()) };
+        let is_target = |file: &Arc<File>| file.metadata().is_ok_and(|file| is_same_file(&file, &target));
+        let layers = self.image.layers();
+        let mut storages = layers.iter().filter_map(|file| self.image.layer_storage(file.layer));
+        if !self.in_place && storages.any(|storage| storage.file().is_some_and(is_target)) {
+            return Err(OpError::IsSource { path: self.target.clone() });
+        }
+        Ok(())
+    }
+
+    fn verify(&self, path: &Path, watch: &Watch) -> Result<(), OpError> {
+        let mut options = Clone::clone(&self.reopen);
+        options.format = Some(self.spec.format);
+        let new = Image::open(path, options)?;
+        let options = CompareOptions { stop_at_first: true, ..CompareOptions::default() };
+        let result = compare(self.image, &new, &options, watch).map_err(|error| match error {
+            CompareError::Cancelled(Cancelled) => OpError::Cancelled(Cancelled),
+            CompareError::First(source) => OpError::reading(self.image, source),
+            CompareError::Second(source) => OpError::Source { path: path.into(), source },
+        })?;
+        match result.first_difference {
+            None => Ok(()),
+            Some(at) => Err(OpError::Differs { path: self.target.clone(), at }),
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Operations on whole images.
+mod compare;
+mod convert;
+mod disks;
+mod places;
