@@ -57,6 +57,13 @@ pub struct LoginAttempt {
     pub target: Option<IscsiName>,
 }
 
+impl LoginAttempt {
+    /// The initiator port that it comes from.
+    pub(crate) fn port(&self) -> scsi::InitiatorPort {
+        scsi::InitiatorPort::iscsi(self.initiator.as_str(), self.isid.0)
+    }
+}
+
 /// What the initiator has to prove before it gets in.
 #[derive(Clone)]
 pub enum Authentication {

@@ -117,11 +117,11 @@ impl Player {
             Event::WriteReady { itt, .. } => self.lent.push((itt, false)),
             Event::Manage(request) => {
                 let scope = match request.referenced_itt % 3 {
-                    0 => Scope::Task(request.referenced_itt),
+                    0 => Scope::Task(request.referenced_itt, request.lun),
                     1 => Scope::Lun(request.lun),
                     _ => Scope::Session,
                 };
-                session.abort(request.itt, scope, &mut self.out);
+                session.abort(request.itt, scope, false, &mut self.out);
             }
             Event::SendTargets(_) => session.answer_text(&[], "127.0.0.1:3260", &mut self.out),
             Event::Logout => return None,

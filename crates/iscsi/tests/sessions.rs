@@ -341,3 +341,107 @@ fn owner_can_end_the_sessions_of_a_target() {
     assert_eq!(lab.seen.wait("the end", |log| !log.ended.is_empty()).ended, [SessionEnd::Shutdown]);
     assert!(session.is_closed());
 }
+
+/// PERSISTENT RESERVE OUT to LUN 1, with all of its list at once.
+fn reserve_out(initiator: &mut Initiator, action: u8, kind: u8, key: u8, new_key: u8) -> u32 {
+    let mut list = [0; 24];
+    (list[7], list[15]) = (key, new_key);
+    let (header, itt) = initiator.command(0xA0, 24, &[0x5F, action, kind, 0, 0, 0, 0, 0, 24, 0]);
+    initiator.send(header, &list).unwrap();
+    itt
+}
+
+#[test]
+fn clear_task_set_ends_the_tasks_of_other_sessions_before_it_is_answered() {
+    let gated = Gated::new(memory(4), false);
+    let lab = Lab::serve(gated.clone(), Rules::default());
+    let mut one = Initiator::login(lab.address(), FIRMWARE, 1).unwrap();
+    let mut other = Initiator::login(lab.address(), FIRMWARE, 2).unwrap();
+    other.start_write(0, &[1; 512]).unwrap();
+    gated.wait_for(1);
+    one.manage(4, u32::MAX).unwrap();
+    one.stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    assert!(one.receive().is_err(), "answered while a cleared write still runs");
+    gated.open();
+    one.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let answer = one.receive().unwrap();
+    assert_eq!((answer.opcode(), answer.header[2]), (0x22, 0));
+    // The cleared write is not answered; the next command is, with COMMANDS CLEARED BY ANOTHER INITIATOR.
+    let read = other.start_read(0, 1).unwrap();
+    let told = other.receive().unwrap();
+    assert_eq!((told.u32_at(16), told.header[3], told.data[4], told.data[14]), (read, 2, 0x06, 0x2F));
+    assert_eq!(one.read(0, 1).unwrap(), [1; 512]);
+}
+
+#[test]
+fn preempt_and_abort_waits_for_the_tasks_of_the_preempted() {
+    let gated = Gated::new(memory(4), false);
+    let lab = Lab::serve(gated.clone(), Rules::default());
+    let mut old = Initiator::login(lab.address(), FIRMWARE, 1).unwrap();
+    let mut new = Initiator::login(lab.address(), FIRMWARE, 2).unwrap();
+    for (initiator, key) in [(&mut old, 1), (&mut new, 2)] {
+        reserve_out(initiator, 0, 0, 0, key);
+        assert_eq!(initiator.receive().unwrap().header[3], 0);
+    }
+    reserve_out(&mut old, 1, 5, 1, 0);
+    assert_eq!(old.receive().unwrap().header[3], 0);
+    old.start_write(0, &[1; 512]).unwrap();
+    gated.wait_for(1);
+    let preempt = reserve_out(&mut new, 5, 5, 2, 1);
+    new.stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    assert!(new.receive().is_err(), "answered while a write of the preempted still runs");
+    gated.open();
+    new.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let answer = new.receive().unwrap();
+    assert_eq!((answer.u32_at(16), answer.header[3]), (preempt, 0));
+    new.write(0, &[2; 512]).unwrap();
+    old.start_read(0, 1).unwrap();
+    let told = old.receive().unwrap();
+    assert_eq!((told.data[4], told.data[14], told.data[15]), (0x06, 0x2A, 0x05), "registrations preempted");
+    old.start_write(0, &[3; 512]).unwrap();
+    assert_eq!(old.receive().unwrap().header[3], 0x18, "reservation conflict");
+    assert_eq!(old.read(0, 1).unwrap(), [2; 512]);
+}
+
+#[test]
+fn two_that_preempt_each_other_do_not_wait_for_ever() {
+    let gated = Gated::new(memory(4), false);
+    let lab = Lab::serve(gated.clone(), Rules::default());
+    let mut pair = [1, 2].map(|isid| Initiator::login(lab.address(), FIRMWARE, isid).unwrap());
+    for (initiator, key) in pair.iter_mut().zip([1, 2]) {
+        reserve_out(initiator, 0, 0, 0, key);
+        assert_eq!(initiator.receive().unwrap().header[3], 0);
+        initiator.start_write(u32::from(key), &[1; 512]).unwrap();
+    }
+    gated.wait_for(2);
+    let [one, two] = &mut pair;
+    reserve_out(one, 5, 1, 1, 2);
+    reserve_out(two, 5, 1, 2, 1);
+    gated.open();
+    // One of them has come first, and is answered with GOOD; the other has been preempted, and goes on all the same.
+    let alive = |initiator: &mut Initiator| {
+        let (header, tag) = initiator.command(0x80, 0, &[0; 6]);
+        initiator.send(header, &[]).unwrap();
+        while initiator.receive().unwrap().u32_at(16) != tag {}
+    };
+    alive(one);
+    alive(two);
+}
+
+#[test]
+fn abort_names_its_logical_unit() {
+    let gated = Gated::new(memory(4), false);
+    let lab = Lab::serve(gated.clone(), Rules::default());
+    let mut initiator = Initiator::login(lab.address(), FIRMWARE, 1).unwrap();
+    let write = initiator.start_write(0, &[1; 512]).unwrap();
+    gated.wait_for(1);
+    let (mut header, _) = initiator.command(0x81, write, &[]);
+    header[0] = 0x42;
+    header[9] = 7; // another LUN
+    initiator.cmd_sn -= 1;
+    initiator.send(header, &[]).unwrap();
+    let answer = initiator.receive().unwrap();
+    assert_eq!((answer.opcode(), answer.header[2]), (0x22, 1), "no such task");
+    gated.open();
+    assert_eq!(initiator.receive().unwrap().u32_at(16), write);
+}

@@ -1,5 +1,10 @@
 //! READ CAPACITY (SBC-3 §5.15, §5.16) and GET LBA STATUS (SBC-3 §5.4).
+use block::{ByteLength, ByteOffset};
+
 use crate::disk::Disk;
+
+/// The answer to GET LBA STATUS: header and one descriptor.
+pub(crate) const LBA_STATUS_BYTES: usize = 24;
 
 /// READ CAPACITY (10).
 pub(crate) fn ten(disk: &Disk) -> Vec<u8> {
@@ -21,13 +26,13 @@ pub(crate) fn sixteen(disk: &Disk) -> Vec<u8> {
     data
 }
 
-/// GET LBA STATUS from `lba` on: mapped to the end, for a block device does not say where its holes are.
-pub(crate) fn lba_status(disk: &Disk, lba: u64) -> Vec<u8> {
-    let blocks = u32::try_from(disk.blocks().saturating_sub(lba)).unwrap_or(u32::MAX);
+/// GET LBA STATUS: one descriptor, of `length` bytes from `start` on. One is all that a device server must tell at a
+/// time (SBC-3 §5.4.2), and a length that is known before the disk was asked is worth more than a second.
+pub(crate) fn lba_status(disk: &Disk, start: ByteOffset, length: ByteLength, hole: bool) -> Vec<u8> {
     let mut data = vec![0, 0, 0, 20, 0, 0, 0, 0]; // PARAMETER DATA LENGTH: what follows it, with one descriptor
-    data.extend_from_slice(&lba.to_be_bytes());
-    data.extend_from_slice(&blocks.to_be_bytes());
-    data.extend_from_slice(&[0; 4]); // PROVISIONING STATUS: mapped
+    data.extend_from_slice(&disk.lba_of(start).to_be_bytes());
+    data.extend_from_slice(&disk.blocks_u32(length.get()).to_be_bytes());
+    data.extend_from_slice(&[u8::from(hole), 0, 0, 0]); // PROVISIONING STATUS: 0 mapped, 1 deallocated
     data
 }
 
@@ -35,7 +40,7 @@ pub(crate) fn lba_status(disk: &Disk, lba: u64) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::testing;
-    use block::{Access, ByteLength, Geometry, LogicalBlockSize};
+    use block::{Access, Geometry, LogicalBlockSize};
 
     #[test]
     fn capacity_is_golden() {
@@ -63,7 +68,12 @@ mod tests {
 
     #[test]
     fn lba_status_is_golden() {
-        let golden = [0, 0, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0x0F, 0xF7, 0, 0, 0, 0];
-        assert_eq!(lba_status(&testing::disk(), 9), golden);
+        let mut golden = [0, 0, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 7, 0, 0, 0, 0];
+        let status =
+            |hole| lba_status(&testing::disk(), ByteOffset::new(9 * 512), ByteLength::new(7 * 512), hole);
+        assert_eq!(status(false), golden);
+        golden[20] = 1;
+        assert_eq!(status(true), golden);
+        assert_eq!(golden.len(), LBA_STATUS_BYTES);
     }
 }

@@ -89,6 +89,11 @@ impl Cdb {
         }
     }
 
+    /// The same for COMPARE AND WRITE, whose length is one byte (SBC-3 §5.2).
+    pub(crate) fn short_extent(&self) -> Extent {
+        Extent { lba: self.be64(2), blocks: u64::from(self.byte(13)) }
+    }
+
     fn array<const N: usize>(&self, at: usize) -> [u8; N] {
         self.bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
     }

@@ -12,6 +12,8 @@ pub(crate) const MAX_TRANSFER_BYTES: u64 = 32 << 20;
 pub(crate) const OPTIMAL_TRANSFER_BYTES: u64 = 1 << 20;
 /// The most bytes that one WRITE SAME writes: it occupies a worker thread for as long as that takes.
 pub(crate) const MAX_WRITE_SAME_BYTES: u64 = 256 << 20;
+/// The most logical blocks that one COMPARE AND WRITE takes: all that its CDB can name.
+pub(crate) const MAX_COMPARE_AND_WRITE_BLOCKS: u8 = 255;
 /// The most bytes that one VERIFY without Data-Out reads, for the same reason.
 pub(crate) const MAX_VERIFY_BYTES: u64 = 4 << 30;
 /// The most logical blocks that one UNMAP takes, over all of its descriptors.
@@ -69,6 +71,11 @@ impl Disk {
     pub(crate) fn unmap_granularity(&self) -> Option<u32> {
         let bytes = self.geometry.discard_granularity.filter(|_| !self.read_only())?;
         Some(u32::try_from(self.to_blocks(u64::from(bytes))).unwrap_or(1).max(1))
+    }
+
+    /// Whether UNMAP is a command of this disk.
+    pub(crate) fn knows_unmap(&self) -> bool {
+        self.unmap_granularity().is_some() || self.read_only()
     }
 
     /// This many bytes in whole logical blocks, for a field of 32 bits.

@@ -1,8 +1,8 @@
 //! INQUIRY: what the disk is (SPC-4 §6.6), with its vital product data (SPC-4 §7.8, SBC-3 §6.5).
 use crate::cdb::Cdb;
 use crate::disk::{
-    Disk, MAX_TRANSFER_BYTES, MAX_UNMAP_BLOCKS, MAX_UNMAP_DESCRIPTORS, MAX_WRITE_SAME_BYTES,
-    OPTIMAL_TRANSFER_BYTES,
+    Disk, MAX_COMPARE_AND_WRITE_BLOCKS, MAX_TRANSFER_BYTES, MAX_UNMAP_BLOCKS, MAX_UNMAP_DESCRIPTORS,
+    MAX_WRITE_SAME_BYTES, OPTIMAL_TRANSFER_BYTES,
 };
 use crate::sense::CheckCondition;
 use crate::unit::UnitIdentity;
@@ -44,12 +44,18 @@ impl Inquiry {
     }
 
     /// The answer of a disk.
-    pub(crate) fn answer(&self, disk: &Disk, identity: &UnitIdentity) -> Result<Vec<u8>, CheckCondition> {
-        let Some(code) = self.page else { return Ok(standard(DISK_PRESENT)) };
+    pub(crate) fn answer(
+        &self,
+        disk: &Disk,
+        identity: &UnitIdentity,
+        removable: bool,
+    ) -> Result<Vec<u8>, CheckCondition> {
+        let Some(code) = self.page else { return Ok(standard(DISK_PRESENT, removable)) };
         let body = match code {
             0x00 => supported_pages(disk),
             0x80 => serial(identity),
             0x83 => identification(identity),
+            0x86 => extended(),
             0xB0 => block_limits(disk),
             0xB1 => characteristics(),
             0xB2 if disk.unmap_granularity().is_some() => provisioning(),
@@ -61,19 +67,19 @@ impl Inquiry {
     /// The answer for a LUN that has no unit.
     pub(crate) fn answer_absent(&self) -> Result<Vec<u8>, CheckCondition> {
         match self.page {
-            None => Ok(standard(NO_UNIT)),
+            None => Ok(standard(NO_UNIT, false)),
             Some(_) => Err(CheckCondition::cdb_field(2)),
         }
     }
 }
 
 /// Standard INQUIRY data (SPC-4 §6.6.2).
-fn standard(peripheral: u8) -> Vec<u8> {
+fn standard(peripheral: u8, removable: bool) -> Vec<u8> {
     let mut data = vec![
         peripheral,
-        0,    // not removable
-        0x06, // VERSION: SPC-4
-        0x12, // HISUP: LUNs are assigned hierarchically; RESPONSE DATA FORMAT 2
+        if removable { 0x80 } else { 0 }, // RMB
+        0x06,                             // VERSION: SPC-4
+        0x12,                             // HISUP: LUNs are assigned hierarchically; RESPONSE DATA FORMAT 2
         STANDARD_ADDITIONAL_BYTES,
         0,
         0,
@@ -99,7 +105,7 @@ fn page(code: u8, body: &[u8]) -> Vec<u8> {
 }
 
 fn supported_pages(disk: &Disk) -> Vec<u8> {
-    let mut pages = vec![0x00, 0x80, 0x83, 0xB0, 0xB1];
+    let mut pages = vec![0x00, 0x80, 0x83, 0x86, 0xB0, 0xB1];
     if disk.unmap_granularity().is_some() {
         pages.push(0xB2);
     }
@@ -112,13 +118,17 @@ fn serial(identity: &UnitIdentity) -> Vec<u8> {
     identity.serial.chars().take(MAX_SERIAL_BYTES).map(printable).collect()
 }
 
-/// Device Identification (SPC-4 §7.8.6): three designators of the logical unit.
+/// Device Identification (SPC-4 §7.8.6): three designators of the logical unit, one of the target port.
 fn identification(identity: &UnitIdentity) -> Vec<u8> {
     const BINARY: u8 = 1;
     const ASCII: u8 = 2;
     const T10_VENDOR_ID: u8 = 1;
     const NAA: u8 = 3;
     const UUID: u8 = 0xA;
+    const RELATIVE_PORT: u8 = 4;
+    const TARGET_PORT: u8 = 0x10;
+    const PIV: u8 = 0x80;
+    const PROTOCOL_ISCSI: u8 = 0x50;
     let mut body = Vec::new();
     let mut designator = |code_set: u8, kind: u8, bytes: &[u8]| {
         body.extend_from_slice(&[code_set, kind, 0, u8::try_from(bytes.len()).unwrap_or(u8::MAX)]);
@@ -134,6 +144,15 @@ fn identification(identity: &UnitIdentity) -> Vec<u8> {
     let mut uuid = vec![0x10, 0x00]; // SPC-5 §7.7.6.12, which initiators that only know SPC-4 step over
     uuid.extend_from_slice(&identity.uuid);
     designator(BINARY, UUID, &uuid);
+    // Of the target port, the one that reservations name: RELATIVE TARGET PORT IDENTIFIER 1 (SPC-4 §7.8.6.7).
+    body.extend_from_slice(&[PROTOCOL_ISCSI | BINARY, PIV | TARGET_PORT | RELATIVE_PORT, 0, 4, 0, 0, 0, 1]);
+    body
+}
+
+/// Extended INQUIRY Data (SPC-4 §7.8.7): SIMPLE tasks, a volatile write cache.
+fn extended() -> Vec<u8> {
+    let mut body = vec![0, 0x01, 0x01];
+    body.resize(LONG_PAGE_BYTES, 0);
     body
 }
 
@@ -142,7 +161,7 @@ fn block_limits(disk: &Disk) -> Vec<u8> {
     let physical = 1_u16.checked_shl(u32::from(disk.blocks_per_physical_exponent())).unwrap_or(1);
     let granularity = disk.unmap_granularity();
     let unmap = |value: u32| if granularity.is_some() { value } else { 0 };
-    let mut body = vec![0x01, 0]; // WSNZ: WRITE SAME of zero blocks is refused; no COMPARE AND WRITE
+    let mut body = vec![0x01, MAX_COMPARE_AND_WRITE_BLOCKS]; // WSNZ: WRITE SAME of zero blocks is refused
     body.extend_from_slice(&physical.to_be_bytes()); // OPTIMAL TRANSFER LENGTH GRANULARITY
     for field in [
         disk.blocks_u32(MAX_TRANSFER_BYTES),
@@ -182,7 +201,7 @@ mod tests {
 
     fn inquire(page: Option<u8>) -> Result<Vec<u8>, CheckCondition> {
         let identity = testing::identity();
-        Inquiry { page, allocation_bytes: 255 }.answer(&testing::disk(), &identity)
+        Inquiry { page, allocation_bytes: 255 }.answer(&testing::disk(), &identity, false)
     }
 
     #[test]
@@ -197,14 +216,18 @@ mod tests {
 
     #[test]
     fn pages_are_golden() {
-        assert_eq!(inquire(Some(0)).unwrap(), [0, 0, 0, 6, 0, 0x80, 0x83, 0xB0, 0xB1, 0xB2]);
+        assert_eq!(inquire(Some(0)).unwrap(), [0, 0, 0, 7, 0, 0x80, 0x83, 0x86, 0xB0, 0xB1, 0xB2]);
         assert_eq!(inquire(Some(0x80)).unwrap(), b"\x00\x80\x00\x08lab-07?!");
-        let mut golden = b"\x00\x83\x00\x46\x01\x03\x00\x08\x30\x01\x02\x03\x04\x05\x09\x0A".to_vec();
+        let mut golden = b"\x00\x83\x00\x4E\x01\x03\x00\x08\x30\x01\x02\x03\x04\x05\x09\x0A".to_vec();
         golden.extend_from_slice(b"\x02\x01\x00\x20HEADWTR vDisk           lab-07?!");
         golden.extend_from_slice(b"\x01\x0A\x00\x12\x10\x00");
         golden.extend(0..16);
+        golden.extend_from_slice(&[0x51, 0x94, 0, 4, 0, 0, 0, 1]);
         assert_eq!(inquire(Some(0x83)).unwrap(), golden);
-        let mut golden = vec![0, 0xB0, 0, 60, 0x01, 0, 0, 8];
+        let mut golden = vec![0, 0x86, 0, 60, 0, 1, 1];
+        golden.resize(64, 0);
+        assert_eq!(inquire(Some(0x86)).unwrap(), golden);
+        let mut golden = vec![0, 0xB0, 0, 60, 1, 255, 0, 8];
         golden.extend_from_slice(&[0, 1, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0]); // 65536, 2048, 0 blocks
         golden.extend_from_slice(&[0, 16, 0, 0, 0, 0, 1, 0, 0, 0, 0, 8, 0x80, 0, 0, 0]);
         golden.extend_from_slice(&[0, 0, 0, 0, 0, 8, 0, 0]);
@@ -220,9 +243,13 @@ mod tests {
     fn disk_without_discard_has_no_provisioning() {
         let identity = testing::identity();
         let answer = |page| {
-            Inquiry { page: Some(page), allocation_bytes: 255 }.answer(&testing::read_only_disk(), &identity)
+            Inquiry { page: Some(page), allocation_bytes: 255 }.answer(
+                &testing::read_only_disk(),
+                &identity,
+                false,
+            )
         };
-        assert_eq!(answer(0).unwrap(), [0, 0, 0, 5, 0, 0x80, 0x83, 0xB0, 0xB1]);
+        assert_eq!(answer(0).unwrap(), [0, 0, 0, 6, 0, 0x80, 0x83, 0x86, 0xB0, 0xB1]);
         assert_eq!(answer(0xB2).unwrap_err(), CheckCondition::cdb_field(2));
         assert_eq!(answer(0xB0).unwrap()[20..36], [0; 16]);
     }

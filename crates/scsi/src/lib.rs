@@ -3,8 +3,8 @@
 //! # The seam to a transport
 //! [`Units`] is what one session sees: its logical units, each with what the unit remembers of this initiator
 //! (pending unit attentions). [`Units::task`] turns the LUN and the CDB of a request into a [`Task`], or into the
-//! [`CheckCondition`] to answer with; everything that can be judged from the CDB alone (opcode, fields, LBA range,
-//! write protection) is judged there, before any data moves. The task then tells how many bytes go which way
+//! [`Rejection`] to answer with; everything that can be judged from the CDB alone (opcode, fields, LBA range,
+//! write protection, reservations) is judged there, before any data moves. The task then tells how many bytes go which way
 //! ([`Task::transfer`]), judges what the initiator announces to send ([`Task::check_announced`]) and is carried out,
 //! in one of two ways:
 //!
@@ -16,9 +16,13 @@
 //! call with [`block::Patience::Blocking`], on a thread that may wait, then does it. A task holds all that it needs,
 //! so it can be sent to such a thread. Tasks may run at the same time and in any order.
 //!
+//! What all sessions of a unit share (reservations, changeable mode parameters) belongs to the [`LogicalUnit`]: hand
+//! the same one to every session that is to see the same disk.
+//!
 //! # What is not here
-//! Residuals and sequence numbers (the transport's), reservations (a later issue: their commands get INVALID
-//! COMMAND OPERATION CODE), protection information, more than one medium state (a disk is always there).
+//! Residuals and sequence numbers (the transport's), the aborting of tasks (likewise, see
+//! [`Task::aborts_tasks_of`]), protection information, third-party copy, atomic writes of more than a block (a
+//! [`block::BlockDevice`] promises each block alone), SANITIZE (what a golden image holds cannot be erased from here).
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -32,11 +36,15 @@ mod capacity;
 mod cdb;
 mod disk;
 mod inquiry;
+mod logs;
 mod medium;
 mod mode;
 mod nexus;
 mod opcodes;
+mod port;
+mod reservation;
 mod sense;
+mod shared;
 mod task;
 #[cfg(test)]
 mod testing;
@@ -45,7 +53,8 @@ mod units;
 mod unmap;
 
 pub use nexus::UnitAttention;
-pub use sense::{AdditionalSense, CheckCondition, FieldPointer, SenseKey};
+pub use port::InitiatorPort;
+pub use sense::{AdditionalSense, CheckCondition, FieldPointer, Rejection, SenseKey};
 pub use task::{Failure, Task, TaskKind, Transfer};
 pub use unit::{LogicalUnit, UnitIdentity};
 pub use units::Units;

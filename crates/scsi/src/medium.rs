@@ -4,12 +4,17 @@
 //! longer than a moment even in memory is answered with [`Failure::WouldBlock`] before it begins; so is everything
 //! for which the device has to wait. The caller then does the same call again, which repeats what was already done:
 //! all of these operations have the same effect done twice as once.
+//!
+//! COMPARE AND WRITE and ORWRITE first look at the medium and then change it. No other change of the unit, by whatever
+//! session, falls between the two: see [`Shared::change_medium`].
 use std::sync::Arc;
 
-use block::{BlockDevice, BlockError, ByteLength, ByteOffset, ByteRange, Patience};
+use block::{Allocation, BlockDevice, BlockError, ByteLength, ByteOffset, ByteRange, FileSpan, Patience};
 
+use crate::capacity;
 use crate::disk::Disk;
 use crate::sense::{AdditionalSense, CheckCondition, SenseKey};
+use crate::shared::Shared;
 use crate::task::Failure;
 use crate::unmap;
 
@@ -20,13 +25,17 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// The most bytes that are read, compared or repeated on the thread that received the command.
 const MAX_INLINE_BYTES: u64 = 256 << 10;
 
+/// How many runs of one kind GET LBA STATUS joins into its descriptor.
+const MAX_JOINED_RUNS: u32 = 256;
+
 /// What to do on the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Read(ByteRange),
+    /// WRITE AND VERIFY where it is verified: it must last then, and read back.
     Write {
         range: ByteRange,
-        then: After,
+        verify: bool,
     },
     /// VERIFY without Data-Out: the medium can be read.
     VerifyMedium(ByteRange),
@@ -42,16 +51,15 @@ pub(crate) enum Operation {
         unmap: bool,
         data: bool,
     },
-}
-
-/// What follows a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum After {
-    Nothing,
-    /// FUA: it must last.
-    Flush,
-    /// WRITE AND VERIFY: it must last, and read back.
-    FlushAndCompare,
+    /// Writes the second half of the Data-Out where the medium holds the first.
+    CompareAndWrite(ByteRange),
+    /// ORWRITE: sets the bits that are set in the Data-Out.
+    Or(ByteRange),
+    /// GET LBA STATUS of the start of this range, which is not empty.
+    LbaStatus {
+        range: ByteRange,
+        reply_bytes: usize,
+    },
 }
 
 /// A device and what to do on it.
@@ -59,7 +67,10 @@ pub(crate) enum After {
 pub(crate) struct Medium {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) disk: Disk,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) operation: Operation,
+    /// A change must last before it is answered: FUA, or the write cache is switched off.
+    pub(crate) lasting: bool,
 }
 
 /// Which way a failed operation went, for the sense code.
@@ -130,19 +141,66 @@ impl Medium {
         Ok(())
     }
 
-    /// Carries out everything but a READ.
+    /// Where the bytes of `range` from `offset` on, at most `bytes` of them, lie in a file.
+    pub(crate) fn file_span(
+        &self,
+        range: ByteRange,
+        offset: u64,
+        bytes: u64,
+        patience: Patience,
+    ) -> Option<FileSpan> {
+        let unit = self.disk.block_bytes();
+        let available = range.length().get().saturating_sub(offset).min(bytes);
+        let at = ByteOffset::new(range.start().get().saturating_add(offset));
+        let range = ByteRange::new(at, ByteLength::new(available))?;
+        if range.is_empty() || !range.is_aligned(unit) {
+            return None; // A small MaxRecvDataSegmentLength cuts blocks: not worth the trouble.
+        }
+        self.device.file_span(range, patience)
+    }
+
+    /// The answer to GET LBA STATUS: how the start of `range` is stored, in one descriptor.
+    pub(crate) fn lba_status(&self, range: ByteRange, patience: Patience) -> Result<Vec<u8>, Failure> {
+        let ask = |at: ByteOffset| {
+            let rest = range.end().checked_distance(at).and_then(|rest| ByteRange::new(at, rest));
+            let Some(rest) = rest else { return Err(internal()) };
+            self.device.allocation(rest, patience).map_err(|cause| self.failure(cause, Way::Reading))
+        };
+        let (first, mut length) = ask(range.start())?;
+        for _ in 0..MAX_JOINED_RUNS {
+            let Some(next) = range.start().checked_add(length).filter(|next| *next < range.end()) else {
+                break;
+            };
+            let (kind, more) = ask(next)?;
+            if (kind == Allocation::Hole) != (first == Allocation::Hole) {
+                break;
+            }
+            length = ByteLength::new(length.get().saturating_add(more.get()));
+        }
+        // A disk without logical block provisioning has all of its blocks mapped (SBC-3 §4.7.2).
+        let hole = first == Allocation::Hole && self.disk.unmap_granularity().is_some();
+        Ok(capacity::lba_status(&self.disk, range.start(), length, hole))
+    }
+
+    /// Carries out everything but what has Data-In.
     pub(crate) fn run(&self, data_out: &[u8], patience: Patience) -> Result<(), Failure> {
         match self.operation {
-            Operation::Read(_) => Ok(()), // its work is done by `read_in`
-            Operation::Write { range, then } => self.write(range, then, data_out, patience),
-            Operation::VerifyMedium(range) => self.verify_medium(range, patience),
-            Operation::VerifyData(range) => self.compare(range.start(), part_of(range, data_out), patience),
-            Operation::Flush(_) => self.flush(patience),
-            Operation::Unmap { list_bytes } => self.unmap(list_bytes, data_out, patience),
-            Operation::WriteSame { range, data, .. } => {
-                self.write_same(range, data.then_some(data_out), patience)
+            // Their work is done by `read_in`.
+            Operation::Read(_) | Operation::LbaStatus { .. } => return Ok(()),
+            Operation::VerifyMedium(range) => return self.verify_medium(range, patience),
+            Operation::VerifyData(range) => {
+                return self.compare(range.start(), part_of(range, data_out), patience);
             }
+            Operation::Flush(_) => return self.flush(patience),
+            Operation::Write { range, verify } => self.write(range, verify, data_out, patience)?,
+            Operation::Unmap { list_bytes } => self.unmap(list_bytes, data_out, patience)?,
+            Operation::WriteSame { range, data, .. } => {
+                self.write_same(range, data.then_some(data_out), patience)?;
+            }
+            Operation::CompareAndWrite(range) => self.compare_and_write(range, data_out, patience)?,
+            Operation::Or(range) => self.or(range, part_of(range, data_out), patience)?,
         }
+        if self.lasting { self.flush(patience) } else { Ok(()) }
     }
 
     /// Judges an amount of Data-Out. An initiator may announce less than its CDB asks for: then only that much is
@@ -150,11 +208,17 @@ impl Medium {
     pub(crate) fn check_announced(&self, bytes: u64) -> Result<(), CheckCondition> {
         let block_bytes = self.disk.block_bytes();
         let fits = match self.operation {
-            Operation::Write { range, .. } | Operation::VerifyData(range) => {
+            // The number of blocks alone says where the second half begins.
+            Operation::CompareAndWrite(range) if bytes != range.length().get().saturating_mul(2) => {
+                return Err(CheckCondition::cdb_field(13));
+            }
+            Operation::Write { range, .. } | Operation::VerifyData(range) | Operation::Or(range) => {
                 bytes >= range.length().get() || bytes.is_multiple_of(block_bytes)
             }
             Operation::WriteSame { data, .. } => !data || bytes == block_bytes,
-            Operation::Read(_)
+            Operation::CompareAndWrite(_)
+            | Operation::Read(_)
+            | Operation::LbaStatus { .. }
             | Operation::VerifyMedium(_)
             | Operation::Flush(_)
             | Operation::Unmap { .. } => true,
@@ -167,24 +231,53 @@ impl Medium {
     fn write(
         &self,
         range: ByteRange,
-        then: After,
+        verify: bool,
         data_out: &[u8],
         patience: Patience,
     ) -> Result<(), Failure> {
         let data = part_of(range, data_out);
-        if !data.is_empty() {
-            self.device
-                .write(range.start(), data, patience)
-                .map_err(|cause| self.failure(cause, Way::Writing))?;
+        if data.is_empty() {
+            return Ok(());
         }
-        match then {
-            After::Nothing => Ok(()),
-            After::Flush => self.flush(patience),
-            After::FlushAndCompare => {
-                self.flush(patience)?;
-                self.compare(range.start(), data, patience)
-            }
+        let guard = self.shared.change_medium(false, patience)?;
+        self.store(range.start(), data, patience)?;
+        drop(guard);
+        if !verify {
+            return Ok(());
         }
+        self.flush(patience)?;
+        self.compare(range.start(), data, patience)
+    }
+
+    fn store(&self, at: ByteOffset, data: &[u8], patience: Patience) -> Result<(), Failure> {
+        self.device.write(at, data, patience).map_err(|cause| self.failure(cause, Way::Writing))
+    }
+
+    /// SBC-3 §5.2.
+    fn compare_and_write(&self, range: ByteRange, data: &[u8], patience: Patience) -> Result<(), Failure> {
+        let bytes = range.length().in_memory().unwrap_or(0);
+        let Some((expected, new)) = data.split_at_checked(bytes) else { return Err(internal()) };
+        if expected.is_empty() {
+            return Ok(());
+        }
+        let _alone = self.shared.change_medium(true, patience)?;
+        self.compare(range.start(), expected, patience)?;
+        self.store(range.start(), part_of(range, new), patience)
+    }
+
+    /// SBC-3 §5.9.
+    fn or(&self, range: ByteRange, data: &[u8], patience: Patience) -> Result<(), Failure> {
+        inline(ByteLength::of(data).get(), patience)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let _alone = self.shared.change_medium(true, patience)?;
+        let mut mixed = vec![0; data.len()];
+        self.device
+            .read(range.start(), &mut mixed, patience)
+            .map_err(|cause| self.failure(cause, Way::Reading))?;
+        mixed.iter_mut().zip(data).for_each(|(byte, set)| *byte |= set);
+        self.store(range.start(), &mixed, patience)
     }
 
     fn flush(&self, patience: Patience) -> Result<(), Failure> {
@@ -222,7 +315,9 @@ impl Medium {
     }
 
     fn unmap(&self, list_bytes: usize, list: &[u8], patience: Patience) -> Result<(), Failure> {
-        for range in unmap::parse(&self.disk, list_bytes, list).map_err(Failure::Check)? {
+        let ranges = unmap::parse(&self.disk, list_bytes, list).map_err(Failure::Check)?;
+        let _guard = self.shared.change_medium(false, patience)?;
+        for range in ranges {
             self.device.discard(range, patience).map_err(|cause| self.failure(cause, Way::Writing))?;
         }
         Ok(())
@@ -235,6 +330,7 @@ impl Medium {
     fn write_same(&self, range: ByteRange, data: Option<&[u8]>, patience: Patience) -> Result<(), Failure> {
         let writing = |cause| self.failure(cause, Way::Writing);
         let zeros = data.is_none_or(|block| block.iter().all(|byte| *byte == 0));
+        let _guard = self.shared.change_medium(false, patience)?;
         let Some(block) = data.filter(|_| !zeros) else {
             return self.device.write_zeroes(range, patience).map_err(writing);
         };
@@ -243,7 +339,7 @@ impl Medium {
         let repeated = block.repeat(chunk_bytes.checked_div(block.len()).unwrap_or(1));
         self.for_chunks(range, repeated.len(), |at, bytes| {
             let Some(part) = repeated.get(..bytes) else { return Err(internal()) };
-            self.device.write(at, part, patience).map_err(writing)
+            self.store(at, part, patience)
         })
     }
 

@@ -1,21 +1,27 @@
-//! MODE SENSE and MODE SELECT (SPC-4 §6.13 to §6.16, §7.5): the disk's parameters, of which none can be changed.
+//! MODE SENSE and MODE SELECT (SPC-4 §6.13 to §6.16, §7.5): the disk's parameters, of which two can be changed.
 //!
-//! MODE SELECT is taken all the same where it changes nothing: initiators write back what they read.
+//! MODE SELECT is taken wherever it changes nothing else: initiators write back what they read. Nothing is saved.
 use crate::cdb::{Cdb, CdbLength};
 use crate::disk::Disk;
 use crate::sense::{AdditionalSense, CheckCondition};
 
-/// The mode pages of this disk, with all of their bytes, in rising order of their codes.
+/// The mode pages of this disk, with all of their bytes and default values, in rising order of their codes.
 const PAGES: [&[u8]; 4] = [
     // Read-Write Error Recovery (SBC-3 §6.4.7): nothing to choose.
     &[0x01, 0x0A, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     // Caching (SBC-3 §6.4.5): WCE, so that initiators send SYNCHRONIZE CACHE or FUA where they want writes to last.
-    &[0x08, 0x12, 0x04, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    &[CACHING, 0x12, WCE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     // Control (SPC-4 §7.5.8): GLTSD (no log parameters are saved); unrestricted reordering of tasks.
-    &[0x0A, 0x0A, 0x02, 0x10, 0, 0, 0, 0, 0, 0, 0, 0],
+    &[CONTROL, 0x0A, 0x02, 0x10, 0, 0, 0, 0, 0, 0, 0, 0],
     // Informational Exceptions Control (SPC-4 §7.5.12): DEXCPT, none are reported.
     &[0x1C, 0x0A, 0x08, 0, 0, 0, 0, 0, 0, 0, 0, 0],
 ];
+/// PAGE CODE of the Caching page, which has WCE in its third byte.
+const CACHING: u8 = 0x08;
+const WCE: u8 = 0x04;
+/// PAGE CODE of the Control page, which has SWP in its fifth byte.
+const CONTROL: u8 = 0x0A;
+const SWP: u8 = 0x08;
 /// The length of a page's own header: page code and page length.
 const PAGE_HEADER_BYTES: usize = 2;
 /// PAGE CODE: all of them.
@@ -26,6 +32,51 @@ const ALL_SUBPAGES: u8 = 0xFF;
 const WP: u8 = 0x80;
 /// DEVICE-SPECIFIC PARAMETER: DPO and FUA are supported.
 const DPOFUA: u8 = 0x10;
+
+/// The parameters that MODE SELECT can change. All sessions share them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ModeValues {
+    /// SWP: writes are refused.
+    pub(crate) write_protected: bool,
+    /// WCE: a write may be answered before it lasts.
+    pub(crate) write_cache: bool,
+}
+
+impl Default for ModeValues {
+    fn default() -> Self {
+        Self { write_protected: false, write_cache: true }
+    }
+}
+
+impl ModeValues {
+    /// The byte at `at` of page `code`, whose default is `byte`.
+    fn show(self, code: u8, at: usize, byte: u8) -> u8 {
+        let set = |on: bool, mask: u8| if on { byte | mask } else { byte & !mask };
+        match (code, at) {
+            (CACHING, 2) => set(self.write_cache, WCE),
+            (CONTROL, 4) => set(self.write_protected, SWP),
+            _ => byte,
+        }
+    }
+
+    /// Takes over what the byte at `at` of page `code` says.
+    fn take(&mut self, code: u8, at: usize, byte: u8) {
+        match (code, at) {
+            (CACHING, 2) => self.write_cache = byte & WCE != 0,
+            (CONTROL, 4) => self.write_protected = byte & SWP != 0,
+            _ => {}
+        }
+    }
+}
+
+/// The bits of a byte that can be changed.
+const fn changeable(code: u8, at: usize) -> u8 {
+    match (code, at) {
+        (CACHING, 2) => WCE,
+        (CONTROL, 4) => SWP,
+        _ => 0,
+    }
+}
 
 /// PAGE CONTROL: which values are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +125,8 @@ impl ModeSense {
         })
     }
 
-    pub(crate) fn answer(&self, disk: &Disk) -> Vec<u8> {
+    /// `current` are the values of the parameters that can be changed.
+    pub(crate) fn answer(&self, disk: &Disk, current: ModeValues) -> Vec<u8> {
         let descriptor = match (self.block_descriptor, self.long_lba) {
             (false, _) => Vec::new(),
             (true, false) => short_descriptor(disk),
@@ -83,21 +135,25 @@ impl ModeSense {
         let mut pages = Vec::new();
         for page in PAGES {
             if self.page == ALL_PAGES || page.first() == Some(&self.page) {
-                let (header, parameters) = page.split_at_checked(PAGE_HEADER_BYTES).unwrap_or((page, &[]));
-                pages.extend_from_slice(header);
-                let shown = |byte: &u8| if self.values == Values::Changeable { 0 } else { *byte };
-                pages.extend(parameters.iter().map(shown));
+                let code = page.first().copied().unwrap_or(0);
+                pages.extend(page.iter().enumerate().map(|(at, byte)| match self.values {
+                    _ if at < PAGE_HEADER_BYTES => *byte,
+                    Values::Current => current.show(code, at, *byte),
+                    Values::Changeable => changeable(code, at),
+                    Values::Default => *byte,
+                }));
             }
         }
-        let mut data = self.header(disk, descriptor.len(), pages.len());
+        let write_protected = disk.read_only() || current.write_protected;
+        let mut data = self.header(write_protected, descriptor.len(), pages.len());
         data.extend_from_slice(&descriptor);
         data.extend_from_slice(&pages);
         data
     }
 
     /// The mode parameter header (SPC-4 §7.5.5).
-    fn header(&self, disk: &Disk, descriptor_bytes: usize, page_bytes: usize) -> Vec<u8> {
-        let specific = DPOFUA | if disk.read_only() { WP } else { 0 };
+    fn header(&self, write_protected: bool, descriptor_bytes: usize, page_bytes: usize) -> Vec<u8> {
+        let specific = DPOFUA | if write_protected { WP } else { 0 };
         let behind = descriptor_bytes.saturating_add(page_bytes);
         // MODE DATA LENGTH counts what follows itself. All of this is far below 256 bytes.
         let length = |own: usize| u8::try_from(behind.saturating_add(own)).unwrap_or(u8::MAX);
@@ -149,12 +205,17 @@ impl ModeSelect {
         Ok(Self { length: cdb.length(), list_bytes })
     }
 
-    /// Checks that the parameter list changes nothing.
-    pub(crate) fn apply(&self, disk: &Disk, list: &[u8]) -> Result<(), CheckCondition> {
+    /// What the parameters are after the parameter list, which must change nothing that cannot be changed.
+    pub(crate) fn apply(
+        &self,
+        disk: &Disk,
+        current: ModeValues,
+        list: &[u8],
+    ) -> Result<ModeValues, CheckCondition> {
         let length_error = CheckCondition::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
         let list = list.get(..self.list_bytes).ok_or(length_error)?;
         if list.is_empty() {
-            return Ok(()); // SPC-4 §6.13: no parameters is no error
+            return Ok(current); // SPC-4 §6.13: no parameters is no error
         }
         let (descriptor_bytes, long_lba, behind_header) = self.split_header(list).ok_or(length_error)?;
         let (descriptor, pages) = behind_header.split_at_checked(descriptor_bytes).ok_or(length_error)?;
@@ -163,7 +224,7 @@ impl ModeSelect {
         if !descriptor.is_empty() && descriptor != unchanged {
             return Err(CheckCondition::parameter_field(at));
         }
-        check_pages(pages, at.saturating_add(descriptor_bytes))
+        take_pages(pages, at.saturating_add(descriptor_bytes), current)
     }
 
     /// The length of the block descriptors, whether they are long ones, and what stands behind the header.
@@ -179,7 +240,8 @@ impl ModeSelect {
 }
 
 /// `at` is where in the parameter list these pages begin.
-fn check_pages(mut pages: &[u8], mut at: usize) -> Result<(), CheckCondition> {
+fn take_pages(mut pages: &[u8], mut at: usize, current: ModeValues) -> Result<ModeValues, CheckCondition> {
+    let mut values = current;
     while !pages.is_empty() {
         // The upper bits of the first byte are PS, reserved here, and SPF: we have no subpages.
         let code = pages.first().map_or(0, |byte| byte & 0x7F);
@@ -187,14 +249,16 @@ fn check_pages(mut pages: &[u8], mut at: usize) -> Result<(), CheckCondition> {
         let Some((page, rest)) = pages.split_at_checked(ours.len()) else {
             return Err(CheckCondition::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR));
         };
-        let differs = page.iter().zip(ours).skip(1).position(|(sent, own)| sent != own);
-        if let Some(index) = differs {
-            return Err(CheckCondition::parameter_field(at.saturating_add(index).saturating_add(1)));
+        for (index, (sent, own)) in page.iter().zip(ours).enumerate().skip(1) {
+            if (sent ^ own) & !changeable(code, index) != 0 {
+                return Err(CheckCondition::parameter_field(at.saturating_add(index)));
+            }
+            values.take(code, index, *sent);
         }
         at = at.saturating_add(page.len());
         pages = rest;
     }
-    Ok(())
+    Ok(values)
 }
 
 #[cfg(test)]
@@ -210,11 +274,11 @@ mod tests {
     ];
 
     fn sense(field: &[u8]) -> Result<Vec<u8>, CheckCondition> {
-        Ok(ModeSense::decode(&Cdb::new(field)?)?.answer(&testing::disk()))
+        Ok(ModeSense::decode(&Cdb::new(field)?)?.answer(&testing::disk(), ModeValues::default()))
     }
 
-    fn select(field: &[u8], list: &[u8]) -> Result<(), CheckCondition> {
-        ModeSelect::decode(&Cdb::new(field)?)?.apply(&testing::disk(), list)
+    fn select(field: &[u8], list: &[u8]) -> Result<ModeValues, CheckCondition> {
+        ModeSelect::decode(&Cdb::new(field)?)?.apply(&testing::disk(), ModeValues::default(), list)
     }
 
     #[test]
@@ -233,14 +297,17 @@ mod tests {
     fn one_page_without_descriptor_is_golden() {
         let golden = [15, 0, 0x10, 0, 0x0A, 0x0A, 2, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!(sense(&[0x1A, 0x08, 0x0A, 0, 255, 0]).unwrap(), golden);
-        let changeable = [15, 0, 0x10, 0, 0x0A, 0x0A, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let changeable = [15, 0, 0x10, 0, 0x0A, 0x0A, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!(sense(&[0x1A, 0x08, 0x4A, 0, 255, 0]).unwrap(), changeable);
     }
 
     #[test]
     fn read_only_disk_says_that_it_is_write_protected() {
         let cdb = Cdb::new(&[0x1A, 0x08, 0x0A, 0, 255, 0]).unwrap();
-        assert_eq!(ModeSense::decode(&cdb).unwrap().answer(&testing::read_only_disk())[2], 0x90);
+        assert_eq!(
+            ModeSense::decode(&cdb).unwrap().answer(&testing::read_only_disk(), ModeValues::default())[2],
+            0x90
+        );
     }
 
     #[test]
@@ -265,10 +332,23 @@ mod tests {
     fn select_of_another_value_is_refused_at_its_byte() {
         let mut list = sense(&[0x1A, 0, 0x3F, 0, 255, 0]).unwrap();
         let cdb = [0x15, 0x10, 0, 0, list.len() as u8, 0];
-        list[12 + 12 + 2] = 0; // WCE
+        list[12 + 12 + 2] = 1; // RCD
         assert_eq!(select(&cdb, &list).unwrap_err(), CheckCondition::parameter_field(26));
         list[10] = 16; // logical block length
         assert_eq!(select(&cdb, &list).unwrap_err(), CheckCondition::parameter_field(4));
+    }
+
+    #[test]
+    fn select_changes_write_protection_and_write_cache() {
+        let mut list = sense(&[0x1A, 0, 0x3F, 0, 255, 0]).unwrap();
+        let cdb = [0x15, 0x10, 0, 0, list.len() as u8, 0];
+        list[12 + 12 + 2] = 0; // WCE
+        list[12 + 32 + 4] = 8; // SWP
+        let changed = ModeValues { write_protected: true, write_cache: false };
+        assert_eq!(select(&cdb, &list).unwrap(), changed);
+        let cdb = Cdb::new(&[0x1A, 0, 0x3F, 0, 255, 0]).unwrap();
+        let shown = ModeSense::decode(&cdb).unwrap().answer(&testing::disk(), changed);
+        assert_eq!((shown[2], &shown[12..]), (0x90, &list[12..]));
     }
 
     #[test]

@@ -9,6 +9,8 @@ pub(crate) const READ_6: u8 = 0x08;
 pub(crate) const WRITE_6: u8 = 0x0A;
 pub(crate) const INQUIRY: u8 = 0x12;
 pub(crate) const MODE_SELECT_6: u8 = 0x15;
+pub(crate) const RESERVE_6: u8 = 0x16;
+pub(crate) const RELEASE_6: u8 = 0x17;
 pub(crate) const MODE_SENSE_6: u8 = 0x1A;
 pub(crate) const START_STOP_UNIT: u8 = 0x1B;
 pub(crate) const SEND_DIAGNOSTIC: u8 = 0x1D;
@@ -20,12 +22,20 @@ pub(crate) const WRITE_AND_VERIFY_10: u8 = 0x2E;
 pub(crate) const VERIFY_10: u8 = 0x2F;
 pub(crate) const PRE_FETCH_10: u8 = 0x34;
 pub(crate) const SYNCHRONIZE_CACHE_10: u8 = 0x35;
+pub(crate) const READ_DEFECT_DATA_10: u8 = 0x37;
 pub(crate) const WRITE_SAME_10: u8 = 0x41;
 pub(crate) const UNMAP: u8 = 0x42;
+pub(crate) const LOG_SENSE: u8 = 0x4D;
 pub(crate) const MODE_SELECT_10: u8 = 0x55;
+pub(crate) const RESERVE_10: u8 = 0x56;
+pub(crate) const RELEASE_10: u8 = 0x57;
 pub(crate) const MODE_SENSE_10: u8 = 0x5A;
+pub(crate) const PERSISTENT_RESERVE_IN: u8 = 0x5E;
+pub(crate) const PERSISTENT_RESERVE_OUT: u8 = 0x5F;
 pub(crate) const READ_16: u8 = 0x88;
+pub(crate) const COMPARE_AND_WRITE: u8 = 0x89;
 pub(crate) const WRITE_16: u8 = 0x8A;
+pub(crate) const ORWRITE_16: u8 = 0x8B;
 pub(crate) const WRITE_AND_VERIFY_16: u8 = 0x8E;
 pub(crate) const VERIFY_16: u8 = 0x8F;
 pub(crate) const PRE_FETCH_16: u8 = 0x90;
@@ -38,6 +48,7 @@ pub(crate) const READ_12: u8 = 0xA8;
 pub(crate) const WRITE_12: u8 = 0xAA;
 pub(crate) const WRITE_AND_VERIFY_12: u8 = 0xAE;
 pub(crate) const VERIFY_12: u8 = 0xAF;
+pub(crate) const READ_DEFECT_DATA_12: u8 = 0xB7;
 
 /// SERVICE ACTION of READ CAPACITY (16).
 pub(crate) const SA_READ_CAPACITY_16: u8 = 0x10;
@@ -45,6 +56,8 @@ pub(crate) const SA_READ_CAPACITY_16: u8 = 0x10;
 pub(crate) const SA_GET_LBA_STATUS: u8 = 0x12;
 /// SERVICE ACTION of REPORT SUPPORTED OPERATION CODES.
 pub(crate) const SA_REPORT_OPCODES: u8 = 0x0C;
+/// SERVICE ACTION of REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS.
+pub(crate) const SA_REPORT_FUNCTIONS: u8 = 0x0D;
 
 /// One command: its CDB USAGE DATA, in which a bit is set where the disk evaluates it. The first byte is the opcode.
 struct Known {
@@ -64,13 +77,15 @@ const fn with_action(usage: &'static [u8], service_action: u8) -> Known {
 const CTL: u8 = 0x04;
 
 /// Every command, in rising order of opcode and service action.
-const KNOWN: [Known; 36] = [
+const KNOWN: [Known; 57] = [
     plain(&[TEST_UNIT_READY, 0, 0, 0, 0, CTL]),
     plain(&[REQUEST_SENSE, 0x01, 0, 0, 0xFF, CTL]),
     plain(&[READ_6, 0x1F, 0xFF, 0xFF, 0xFF, CTL]),
     plain(&[WRITE_6, 0x1F, 0xFF, 0xFF, 0xFF, CTL]),
     plain(&[INQUIRY, 0x03, 0xFF, 0xFF, 0xFF, CTL]),
     plain(&[MODE_SELECT_6, 0x11, 0, 0, 0xFF, CTL]),
+    plain(&[RESERVE_6, 0x11, 0, 0, 0, CTL]),
+    plain(&[RELEASE_6, 0x11, 0, 0, 0, CTL]),
     plain(&[MODE_SENSE_6, 0x08, 0xFF, 0xFF, 0xFF, CTL]),
     plain(&[START_STOP_UNIT, 0x01, 0, 0, 0xF7, CTL]),
     plain(&[SEND_DIAGNOSTIC, 0xF7, 0, 0xFF, 0xFF, CTL]),
@@ -82,12 +97,31 @@ const KNOWN: [Known; 36] = [
     plain(&[VERIFY_10, 0xF6, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0xFF, 0xFF, CTL]),
     plain(&[PRE_FETCH_10, 0x02, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0xFF, 0xFF, CTL]),
     plain(&[SYNCHRONIZE_CACHE_10, 0x02, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0xFF, 0xFF, CTL]),
+    plain(&[READ_DEFECT_DATA_10, 0, 0x1F, 0, 0, 0, 0, 0xFF, 0xFF, CTL]),
     plain(&[WRITE_SAME_10, 0xFE, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0xFF, 0xFF, CTL]),
     plain(&[UNMAP, 0x01, 0, 0, 0, 0, 0, 0xFF, 0xFF, CTL]),
+    plain(&[LOG_SENSE, 0x01, 0xFF, 0xFF, 0, 0, 0, 0xFF, 0xFF, CTL]),
     plain(&[MODE_SELECT_10, 0x11, 0, 0, 0, 0, 0, 0xFF, 0xFF, CTL]),
+    plain(&[RESERVE_10, 0x13, 0, 0, 0, 0, 0, 0, 0, CTL]),
+    plain(&[RELEASE_10, 0x13, 0, 0, 0, 0, 0, 0, 0, CTL]),
     plain(&[MODE_SENSE_10, 0x18, 0xFF, 0xFF, 0, 0, 0, 0xFF, 0xFF, CTL]),
+    with_action(&[PERSISTENT_RESERVE_IN, 0x00, 0, 0, 0, 0, 0, 0xFF, 0xFF, CTL], 0x00),
+    with_action(&[PERSISTENT_RESERVE_IN, 0x01, 0, 0, 0, 0, 0, 0xFF, 0xFF, CTL], 0x01),
+    with_action(&[PERSISTENT_RESERVE_IN, 0x02, 0, 0, 0, 0, 0, 0xFF, 0xFF, CTL], 0x02),
+    with_action(&[PERSISTENT_RESERVE_IN, 0x03, 0, 0, 0, 0, 0, 0xFF, 0xFF, CTL], 0x03),
+    with_action(&[PERSISTENT_RESERVE_OUT, 0x00, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, CTL], 0x00),
+    with_action(&[PERSISTENT_RESERVE_OUT, 0x01, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, CTL], 0x01),
+    with_action(&[PERSISTENT_RESERVE_OUT, 0x02, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, CTL], 0x02),
+    with_action(&[PERSISTENT_RESERVE_OUT, 0x03, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, CTL], 0x03),
+    with_action(&[PERSISTENT_RESERVE_OUT, 0x04, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, CTL], 0x04),
+    with_action(&[PERSISTENT_RESERVE_OUT, 0x05, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, CTL], 0x05),
+    with_action(&[PERSISTENT_RESERVE_OUT, 0x06, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, CTL], 0x06),
     plain(&[READ_16, 0xF8, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, CTL]),
+    plain(&[COMPARE_AND_WRITE, 0xF8, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0xFF, 0, CTL]),
     plain(&[WRITE_16, 0xF8, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, CTL]),
+    plain(&[
+        ORWRITE_16, 0xF8, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, CTL,
+    ]),
     plain(&[
         WRITE_AND_VERIFY_16,
         0xF6,
@@ -191,10 +225,15 @@ const KNOWN: [Known; 36] = [
         &[MAINTENANCE_IN, SA_REPORT_OPCODES, 0x87, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, CTL],
         SA_REPORT_OPCODES,
     ),
+    with_action(
+        &[MAINTENANCE_IN, SA_REPORT_FUNCTIONS, 0x80, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, CTL],
+        SA_REPORT_FUNCTIONS,
+    ),
     plain(&[READ_12, 0xF8, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, CTL]),
     plain(&[WRITE_12, 0xF8, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, CTL]),
     plain(&[WRITE_AND_VERIFY_12, 0xF6, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, CTL]),
     plain(&[VERIFY_12, 0xF6, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, CTL]),
+    plain(&[READ_DEFECT_DATA_12, 0x1F, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, CTL]),
 ];
 
 impl Known {
@@ -205,7 +244,7 @@ impl Known {
     /// Whether a disk like this one has the command.
     fn is_on(&self, disk: &Disk) -> bool {
         match self.opcode() {
-            UNMAP => disk.unmap_granularity().is_some(),
+            UNMAP => disk.knows_unmap(),
             _ => true,
         }
     }
@@ -301,6 +340,19 @@ impl ReportOpcodes {
     }
 }
 
+/// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS (SPC-4 §6.31): ABORT TASK, ABORT TASK SET, CLEAR TASK SET and LOGICAL
+/// UNIT RESET. With REPD the long form, which adds none.
+pub(crate) fn report_functions(cdb: &Cdb) -> Result<(Vec<u8>, usize), CheckCondition> {
+    let allocation_bytes = usize::try_from(cdb.be32(6)).unwrap_or(usize::MAX);
+    if allocation_bytes < 4 {
+        return Err(CheckCondition::cdb_field(6));
+    }
+    let long = cdb.bit(2, 7);
+    let mut data = vec![0xD8, 0, 0, if long { 12 } else { 0 }];
+    data.resize(if long { 16 } else { 4 }, 0);
+    Ok((data, allocation_bytes))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,12 +376,12 @@ mod tests {
     #[test]
     fn all_commands_are_listed() {
         let all = report(0, 0, 0).unwrap();
-        assert_eq!(all[..4], (36_u32 * 8).to_be_bytes());
+        assert_eq!(all[..4], (57_u32 * 8).to_be_bytes());
         assert_eq!(all[4..12], [0, 0, 0, 0, 0, 0, 0, 6]);
         let capacity = all[4..].chunks(8).find(|d| d[0] == SERVICE_ACTION_IN_16).unwrap();
         assert_eq!(capacity, [0x9E, 0, 0, 0x10, 0, 1, 0, 16]);
         let timed = report(0x80, 0, 0).unwrap();
-        assert_eq!(timed[..4], (36_u32 * 20).to_be_bytes());
+        assert_eq!(timed[..4], (57_u32 * 20).to_be_bytes());
         assert_eq!(timed[4..24], [0, 0, 0, 0, 0, 2, 0, 6, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
 
@@ -341,7 +393,7 @@ mod tests {
         let codes = [0, 3, 0, 12, 0xA3, 0x0C, 0x87, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 4];
         assert_eq!(report(2, MAINTENANCE_IN, SA_REPORT_OPCODES).unwrap(), codes);
         assert_eq!(report(3, MAINTENANCE_IN, SA_REPORT_OPCODES).unwrap(), codes);
-        assert_eq!(report(1, 0x5F, 0).unwrap(), [0, 1, 0, 0], "PERSISTENT RESERVE OUT");
+        assert_eq!(report(1, 0x48, 0).unwrap(), [0, 1, 0, 0], "SANITIZE");
         assert_eq!(report(2, MAINTENANCE_IN, 0x0A).unwrap(), [0, 1, 0, 0]);
         assert_eq!(report(3, READ_10, 1).unwrap(), [0, 1, 0, 0]);
         assert_eq!(report(0x81, TEST_UNIT_READY, 0).unwrap().len(), 4 + 6 + 12);
@@ -355,10 +407,11 @@ mod tests {
     }
 
     #[test]
-    fn unmap_is_listed_only_where_the_disk_has_it() {
+    fn unmap_is_listed_only_where_the_disk_knows_it() {
         let field = [MAINTENANCE_IN, SA_REPORT_OPCODES, 1, UNMAP, 0, 0, 0, 0, 1, 0, 0, 0];
         let report = ReportOpcodes::decode(&Cdb::new(&field).unwrap()).unwrap();
-        assert_eq!(report.answer(&testing::read_only_disk()), [0, 1, 0, 0]);
+        assert_eq!(report.answer(&testing::thick_disk()), [0, 1, 0, 0]);
         assert_eq!(report.answer(&testing::disk())[1], 3);
+        assert_eq!(report.answer(&testing::read_only_disk())[1], 3);
     }
 }

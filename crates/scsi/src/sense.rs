@@ -87,26 +87,46 @@ impl AdditionalSense {
     pub const UNIT_NOT_SUPPORTED: Self = Self(0x25, 0x00);
     /// INVALID FIELD IN PARAMETER LIST.
     pub const INVALID_FIELD_IN_PARAMETER_LIST: Self = Self(0x26, 0x00);
+    /// INVALID RELEASE OF PERSISTENT RESERVATION.
+    pub const INVALID_RELEASE: Self = Self(0x26, 0x04);
     /// WRITE PROTECTED.
     pub const WRITE_PROTECTED: Self = Self(0x27, 0x00);
+    /// SOFTWARE WRITE PROTECTED.
+    pub const SOFTWARE_WRITE_PROTECTED: Self = Self(0x27, 0x02);
     /// SPACE ALLOCATION FAILED WRITE PROTECT.
     pub const SPACE_ALLOCATION_FAILED: Self = Self(0x27, 0x07);
+    /// NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED.
+    pub const MEDIUM_MAY_HAVE_CHANGED: Self = Self(0x28, 0x00);
     /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
     pub const POWER_ON_OR_RESET: Self = Self(0x29, 0x00);
     /// BUS DEVICE RESET FUNCTION OCCURRED.
     pub const DEVICE_RESET: Self = Self(0x29, 0x03);
     /// I_T NEXUS LOSS OCCURRED.
     pub const NEXUS_LOSS: Self = Self(0x29, 0x07);
+    /// MODE PARAMETERS CHANGED.
+    pub const MODE_PARAMETERS_CHANGED: Self = Self(0x2A, 0x01);
+    /// RESERVATIONS PREEMPTED.
+    pub const RESERVATIONS_PREEMPTED: Self = Self(0x2A, 0x03);
+    /// RESERVATIONS RELEASED.
+    pub const RESERVATIONS_RELEASED: Self = Self(0x2A, 0x04);
+    /// REGISTRATIONS PREEMPTED.
+    pub const REGISTRATIONS_PREEMPTED: Self = Self(0x2A, 0x05);
     /// CAPACITY DATA HAS CHANGED.
     pub const CAPACITY_CHANGED: Self = Self(0x2A, 0x09);
     /// COMMANDS CLEARED BY ANOTHER INITIATOR.
     pub const COMMANDS_CLEARED: Self = Self(0x2F, 0x00);
     /// SAVING PARAMETERS NOT SUPPORTED.
     pub const SAVING_NOT_SUPPORTED: Self = Self(0x39, 0x00);
+    /// MEDIUM NOT PRESENT.
+    pub const MEDIUM_NOT_PRESENT: Self = Self(0x3A, 0x00);
     /// INTERNAL TARGET FAILURE.
     pub const INTERNAL_FAILURE: Self = Self(0x44, 0x00);
     /// PROTOCOL SERVICE CRC ERROR.
     pub const PROTOCOL_CRC_ERROR: Self = Self(0x47, 0x05);
+    /// MEDIUM REMOVAL PREVENTED.
+    pub const MEDIUM_REMOVAL_PREVENTED: Self = Self(0x53, 0x02);
+    /// INSUFFICIENT REGISTRATION RESOURCES.
+    pub const INSUFFICIENT_REGISTRATION_RESOURCES: Self = Self(0x55, 0x04);
 }
 
 impl CheckCondition {
@@ -209,3 +229,14 @@ impl fmt::Display for CheckCondition {
 }
 
 impl std::error::Error for CheckCondition {}
+
+/// A status that is not GOOD: what a command that is not carried out is answered with (SAM-5 §5.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    /// CHECK CONDITION.
+    #[error("{0}")]
+    Check(#[from] CheckCondition),
+    /// RESERVATION CONFLICT: another initiator has the unit for itself. No sense data goes with it.
+    #[error("reservation conflict")]
+    ReservationConflict,
+}

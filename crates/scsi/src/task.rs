@@ -1,10 +1,16 @@
 //! One command on its way: what it moves, and the moving.
-use block::{BlockError, ByteLength, ByteOffset, ByteRange, Patience};
+use std::sync::{Arc, OnceLock};
+
+use block::{BlockError, ByteLength, ByteOffset, ByteRange, FileSpan, Patience};
 
 use crate::disk::Disk;
 use crate::medium::{Medium, Operation};
 use crate::mode::ModeSelect;
-use crate::sense::{AdditionalSense, CheckCondition};
+use crate::nexus::Nexus;
+use crate::port::InitiatorPort;
+use crate::reservation::PersistentOut;
+use crate::sense::{AdditionalSense, CheckCondition, Rejection};
+use crate::shared::Shared;
 
 /// Which way a task's data goes, and how many bytes of it there really are. What the initiator expected may differ;
 /// the transport reports the residual.
@@ -29,7 +35,7 @@ pub enum Transfer {
 pub enum TaskKind {
     /// READ.
     Read,
-    /// WRITE, WRITE AND VERIFY, WRITE SAME.
+    /// WRITE, WRITE AND VERIFY, WRITE SAME, COMPARE AND WRITE, ORWRITE.
     Write,
     /// SYNCHRONIZE CACHE.
     Flush,
@@ -46,6 +52,9 @@ pub enum Failure {
     /// The answer is CHECK CONDITION.
     #[error("{0}")]
     Check(CheckCondition),
+    /// The answer is RESERVATION CONFLICT.
+    #[error("reservation conflict")]
+    ReservationConflict,
     /// The answer is CHECK CONDITION, because the device failed.
     #[error("{check}")]
     Device {
@@ -68,10 +77,59 @@ pub(crate) enum Work {
     Nothing,
     /// These bytes are the whole Data-In.
     Reply(Vec<u8>),
-    /// MODE SELECT.
-    ModeSelect(ModeSelect, Disk),
+    /// A command whose parameter list changes what the unit keeps.
+    Change(Change),
     /// It is done on the medium.
     Medium(Medium),
+}
+
+/// A change of what the unit keeps for all of its sessions, asked for by one of them.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) nexus: Arc<Nexus>,
+    pub(crate) what: What,
+}
+
+/// Which change.
+#[derive(Debug)]
+pub(crate) enum What {
+    ModeSelect(ModeSelect, Disk),
+    /// PERSISTENT RESERVE OUT; when it has run, the ports whose tasks are to be aborted.
+    Reserve(PersistentOut, OnceLock<Vec<InitiatorPort>>),
+}
+
+impl Change {
+    fn list_bytes(&self) -> usize {
+        match &self.what {
+            What::ModeSelect(select, _) => select.list_bytes,
+            What::Reserve(out, _) => out.list_bytes,
+        }
+    }
+
+    fn run(&self, list: &[u8]) -> Result<(), Rejection> {
+        match &self.what {
+            What::ModeSelect(select, disk) => {
+                let mode = select.apply(disk, self.shared.mode(), list)?;
+                self.shared.set_mode(&self.nexus, mode);
+            }
+            What::Reserve(out, aborted) => {
+                let ports = self.shared.change_reservations(&self.nexus, out.action(list)?)?;
+                // It runs once.
+                let _ = aborted.set(ports);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl From<Rejection> for Failure {
+    fn from(rejection: Rejection) -> Self {
+        match rejection {
+            Rejection::Check(check) => Self::Check(check),
+            Rejection::ReservationConflict => Self::ReservationConflict,
+        }
+    }
 }
 
 impl Task {
@@ -85,12 +143,14 @@ impl Task {
         let (inward, bytes) = match &self.0 {
             Work::Nothing => (false, 0),
             Work::Reply(data) => (true, ByteLength::of(data).get()),
-            Work::ModeSelect(select, _) => (false, length(select.list_bytes)),
+            Work::Change(change) => (false, length(change.list_bytes())),
             Work::Medium(medium) => match medium.operation {
                 Operation::Read(range) => (true, range.length().get()),
-                Operation::Write { range, .. } | Operation::VerifyData(range) => {
+                Operation::LbaStatus { reply_bytes, .. } => (true, length(reply_bytes)),
+                Operation::Write { range, .. } | Operation::VerifyData(range) | Operation::Or(range) => {
                     (false, range.length().get())
                 }
+                Operation::CompareAndWrite(range) => (false, range.length().get().saturating_mul(2)),
                 Operation::VerifyMedium(_) | Operation::Flush(_) => (false, 0),
                 Operation::Unmap { list_bytes } => (false, length(list_bytes)),
                 Operation::WriteSame { data, .. } => {
@@ -112,15 +172,41 @@ impl Task {
         let Work::Medium(medium) = &self.0 else { return None };
         match medium.operation {
             Operation::Read(range) => Some((TaskKind::Read, range)),
-            Operation::Write { range, .. } | Operation::WriteSame { range, unmap: false, .. } => {
-                Some((TaskKind::Write, range))
-            }
+            Operation::Write { range, .. }
+            | Operation::WriteSame { range, unmap: false, .. }
+            | Operation::CompareAndWrite(range)
+            | Operation::Or(range) => Some((TaskKind::Write, range)),
             Operation::Flush(range) => Some((TaskKind::Flush, range)),
             Operation::WriteSame { range, unmap: true, .. } => Some((TaskKind::Discard, range)),
             Operation::Unmap { .. } => {
                 ByteRange::new(ByteOffset::ZERO, ByteLength::ZERO).map(|nothing| (TaskKind::Discard, nothing))
             }
-            Operation::VerifyMedium(_) | Operation::VerifyData(_) => None,
+            Operation::VerifyMedium(_) | Operation::VerifyData(_) | Operation::LbaStatus { .. } => None,
+        }
+    }
+
+    /// Where the Data-In from byte `offset` on, at most `bytes` of it, lies in a file; see
+    /// [`BlockDevice::file_span`](block::BlockDevice::file_span). `None` says nothing but that
+    /// [`read_in`](Self::read_in) has to be asked.
+    #[must_use]
+    pub fn file_span(&self, offset: u64, bytes: u64, patience: Patience) -> Option<FileSpan> {
+        match &self.0 {
+            Work::Medium(medium @ Medium { operation: Operation::Read(range), .. }) => {
+                medium.file_span(*range, offset, bytes, patience)
+            }
+            Work::Medium(_) | Work::Nothing | Work::Reply(_) | Work::Change(_) => None,
+        }
+    }
+
+    /// The ports whose tasks on the unit are to be aborted before this one is answered, now that it has run
+    /// (PREEMPT AND ABORT, SPC-4 §5.13.11.5).
+    #[must_use]
+    pub fn aborts_tasks_of(&self) -> &[InitiatorPort] {
+        match &self.0 {
+            Work::Change(Change { what: What::Reserve(_, aborted), .. }) => {
+                aborted.get().map_or(&[], Vec::as_slice)
+            }
+            Work::Change(_) | Work::Medium(_) | Work::Nothing | Work::Reply(_) => &[],
         }
     }
 
@@ -135,13 +221,14 @@ impl Task {
                 medium.read_in(*range, offset, buffer, patience)
             }
             Work::Reply(data) => {
-                let from = usize::try_from(offset).unwrap_or(usize::MAX);
-                let source = data.get(from..).unwrap_or_default().iter().copied();
-                let source = source.chain(std::iter::repeat(0));
-                buffer.iter_mut().zip(source).for_each(|(target, byte)| *target = byte);
+                copy_from(offset, buffer, data);
                 Ok(())
             }
-            Work::Nothing | Work::ModeSelect(..) | Work::Medium(_) => {
+            Work::Medium(medium @ Medium { operation: Operation::LbaStatus { range, .. }, .. }) => {
+                copy_from(offset, buffer, &medium.lba_status(*range, patience)?);
+                Ok(())
+            }
+            Work::Nothing | Work::Change(_) | Work::Medium(_) => {
                 buffer.fill(0);
                 Ok(())
             }
@@ -165,7 +252,7 @@ impl Task {
         };
         match &self.0 {
             Work::Nothing | Work::Reply(_) => Ok(()),
-            Work::ModeSelect(select, _) => list(select.list_bytes),
+            Work::Change(change) => list(change.list_bytes()),
             Work::Medium(medium) => match medium.operation {
                 Operation::Unmap { list_bytes } => list(list_bytes),
                 _ => medium.check_announced(data_out_bytes),
@@ -184,10 +271,18 @@ impl Task {
         self.check_announced(ByteLength::of(data_out).get()).map_err(Failure::Check)?;
         match &self.0 {
             Work::Nothing | Work::Reply(_) => Ok(()),
-            Work::ModeSelect(select, disk) => select.apply(disk, data_out).map_err(Failure::Check),
+            Work::Change(change) => Ok(change.run(data_out)?),
             Work::Medium(medium) => medium.run(data_out, patience),
         }
     }
+}
+
+/// Fills `buffer` with `data` from `offset` on, and with zeros behind its end.
+fn copy_from(offset: u64, buffer: &mut [u8], data: &[u8]) {
+    let from = usize::try_from(offset).unwrap_or(usize::MAX);
+    let source = data.get(from..).unwrap_or_default().iter().copied();
+    let source = source.chain(std::iter::repeat(0));
+    buffer.iter_mut().zip(source).for_each(|(target, byte)| *target = byte);
 }
 
 fn length(bytes: usize) -> u64 {

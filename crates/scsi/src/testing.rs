@@ -21,6 +21,16 @@ pub(crate) fn disk() -> Disk {
     })
 }
 
+pub(crate) fn thick_disk() -> Disk {
+    Disk::new(Geometry {
+        size: ByteLength::new(BLOCKS * 512),
+        logical_block: LogicalBlockSize::B512,
+        physical_block: 512,
+        discard_granularity: None,
+        access: Access::ReadWrite,
+    })
+}
+
 pub(crate) fn read_only_disk() -> Disk {
     Disk::new(Geometry {
         size: ByteLength::new(BLOCKS * 512),

@@ -6,7 +6,8 @@ use crate::cdb::Cdb;
 use crate::inquiry::Inquiry;
 use crate::nexus::{Nexus, UnitAttention};
 use crate::opcodes;
-use crate::sense::{AdditionalSense, CheckCondition};
+use crate::port::InitiatorPort;
+use crate::sense::{AdditionalSense, CheckCondition, Rejection};
 use crate::task::Task;
 use crate::unit::{self, LogicalUnit};
 
@@ -18,31 +19,46 @@ const MAX_LUN: u16 = 0x3FFF;
 /// The logical units of one session.
 #[derive(Debug)]
 pub struct Units {
-    by_lun: BTreeMap<u16, (Arc<LogicalUnit>, Nexus)>,
+    by_lun: BTreeMap<u16, (Arc<LogicalUnit>, Arc<Nexus>)>,
 }
 
 impl Units {
-    /// These units. A LUN has at most 14 bits: a unit with a larger one cannot be addressed and is left out. Of two
+    /// These units, as the initiator behind `port` sees them. A LUN has at most 14 bits: a unit with a larger one cannot be addressed and is left out. Of two
     /// units with one LUN the later counts. No unit has anything to tell yet: a transport that wants the initiator to
     /// hear of a power-on raises it.
     #[must_use]
-    pub fn new(units: impl IntoIterator<Item = (u16, Arc<LogicalUnit>)>) -> Self {
-        let addressable = units.into_iter().filter(|(lun, _)| *lun <= MAX_LUN);
-        Self { by_lun: addressable.map(|(lun, unit)| (lun, (unit, Nexus::new()))).collect() }
+    pub fn new(port: &InitiatorPort, units: impl IntoIterator<Item = (u16, Arc<LogicalUnit>)>) -> Self {
+        let mut by_lun = BTreeMap::new();
+        for (lun, unit) in units.into_iter().filter(|(lun, _)| *lun <= MAX_LUN) {
+            by_lun.insert(lun, (unit, Arc::new(Nexus::new(port.clone()))));
+        }
+        for (unit, nexus) in by_lun.values() {
+            unit.shared().attach(nexus);
+        }
+        Self { by_lun }
+    }
+
+    /// The session is over: what belongs to it alone (RESERVE, PREVENT) ends. Called by `Drop` at the latest; a
+    /// transport that answers a logout calls it before.
+    pub fn detach(&self) {
+        for (unit, nexus) in self.by_lun.values() {
+            unit.shared().detach(nexus);
+        }
     }
 
     /// Decodes the command in `cdb` for the unit that `lun`, an eight-byte LUN as on the wire (SAM-5 §4.7), names,
     /// and judges all that can be judged before data moves. An absent LUN is answered too (SPC-4 §6.4.1, §6.27).
     ///
     /// # Errors
-    /// The CHECK CONDITION to answer with: the command is not legal, or a unit attention comes first.
-    pub fn task(&self, lun: [u8; 8], cdb: &[u8]) -> Result<Task, CheckCondition> {
+    /// The status to answer with: the command is not legal, another initiator has reserved the unit, or a unit
+    /// attention comes first.
+    pub fn task(&self, lun: [u8; 8], cdb: &[u8]) -> Result<Task, Rejection> {
         if cdb.first() == Some(&opcodes::REPORT_LUNS) {
-            return self.report_luns(&Cdb::new(cdb)?);
+            return Ok(self.report_luns(&Cdb::new(cdb)?)?);
         }
         match self.find(lun) {
             Some((unit, nexus)) => unit.task(nexus, cdb),
-            None => absent(&Cdb::new(cdb)?),
+            None => Ok(absent(&Cdb::new(cdb)?)?),
         }
     }
 
@@ -74,15 +90,25 @@ impl Units {
         self.find(lun).inspect(|(_, nexus)| nexus.raise(attention)).is_some()
     }
 
-    /// Has `attention` told by every unit.
-    pub fn raise_all(&self, attention: UnitAttention) {
-        for (_, nexus) in self.by_lun.values() {
-            nexus.raise(attention);
-        }
+    /// The LUNs that name `unit`, as on the wire.
+    pub fn luns_of(&self, unit: &Arc<LogicalUnit>) -> impl Iterator<Item = [u8; 8]> {
+        let same = |(_, (other, _)): &(&u16, &(Arc<LogicalUnit>, Arc<Nexus>))| Arc::ptr_eq(other, unit);
+        self.by_lun.iter().filter(same).map(|(lun, _)| encode_lun(*lun))
     }
 
-    fn find(&self, lun: [u8; 8]) -> Option<&(Arc<LogicalUnit>, Nexus)> {
+    /// All units.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<LogicalUnit>> {
+        self.by_lun.values().map(|(unit, _)| unit)
+    }
+
+    fn find(&self, lun: [u8; 8]) -> Option<&(Arc<LogicalUnit>, Arc<Nexus>)> {
         self.by_lun.get(&decode_lun(lun)?)
+    }
+}
+
+impl Drop for Units {
+    fn drop(&mut self) {
+        self.detach();
     }
 }
 

@@ -25,18 +25,18 @@ fn every_read_gives_the_blocks_of_its_range() {
         &[0xA8, 0, 0, 0, 0, 5, 0, 0, 0, 3, 0, 0],
         &sixteen(0x88, 0, 5, 3),
     ] {
-        assert_eq!(units.task(LUN_0, cdb).unwrap().transfer(), Transfer::In { bytes: 3 * 512 });
+        assert_eq!(decode(&units, cdb).unwrap().transfer(), Transfer::In { bytes: 3 * 512 });
         assert!(perform(&units, cdb, &[]).unwrap() == expected, "{cdb:x?}");
     }
     assert_eq!(perform(&units, &[0x08, 0, 0, 0, 0, 0], &[]).unwrap().len(), 256 * 512);
-    assert_eq!(units.task(LUN_0, &ten(0x28, 0, 4096, 0)).unwrap().transfer(), Transfer::None);
+    assert_eq!(decode(&units, &ten(0x28, 0, 4096, 0)).unwrap().transfer(), Transfer::None);
 }
 
 #[test]
 fn any_part_of_a_read_can_be_had() {
     let (device, bytes) = patterned(Access::ReadWrite);
     let units = session(device);
-    let task = units.task(LUN_0, &ten(0x28, 0, 7, 20)).unwrap();
+    let task = decode(&units, &ten(0x28, 0, 7, 20)).unwrap();
     let expected = &bytes[7 * 512..27 * 512];
     for offset in [0, 1, 511, 512, 513, 1024, 5000, 10239, 10240, 20000] {
         for length in [0, 1, 2, 511, 512, 513, 1023, 1024, 3000, 10240] {
@@ -47,7 +47,7 @@ fn any_part_of_a_read_can_be_had() {
             assert!(part == wanted[..length], "{length} bytes at {offset}");
         }
     }
-    let task = units.task(LUN_0, &[0x12, 0, 0, 0, 96, 0]).unwrap();
+    let task = decode(&units, &[0x12, 0, 0, 0, 96, 0]).unwrap();
     let mut part = [0xEE; 10];
     task.read_in(90, &mut part, Patience::Now).unwrap();
     assert_eq!(part, [0; 10]);
@@ -72,7 +72,7 @@ fn every_write_lands_on_its_range_and_nowhere_else() {
     ] {
         let (device, mut bytes) = patterned(Access::ReadWrite);
         let units = session(Arc::clone(&device) as _);
-        let task = units.task(LUN_0, cdb).unwrap();
+        let task = decode(&units, cdb).unwrap();
         assert_eq!(task.transfer(), Transfer::Out { bytes: 3 * 512 });
         assert!(matches!(task.kind(), Some((TaskKind::Write, range)) if range.start().get() == 5 * 512));
         perform(&units, cdb, &data).unwrap();
@@ -101,7 +101,7 @@ fn write_of_another_length_than_announced_keeps_to_whole_blocks() {
 fn announced_length_is_judged_before_data_moves() {
     let units = session(patterned(Access::ReadWrite).0);
     let announced =
-        |cdb: &[u8], bytes| units.task(LUN_0, cdb).unwrap().check_announced(bytes).map_err(|c| c.code);
+        |cdb: &[u8], bytes| decode(&units, cdb).unwrap().check_announced(bytes).map_err(|c| c.code);
     let wrong = Err(AdditionalSense::INVALID_FIELD_IN_INFORMATION_UNIT);
     let cut = Err(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
     for (cdb, bytes, verdict) in [
@@ -130,14 +130,14 @@ fn range_past_the_end_is_refused_before_data_moves() {
     let out_of_range = (ILLEGAL, AdditionalSense::LBA_OUT_OF_RANGE);
     for opcode in [0x28, 0x2A, 0x2E, 0x2F, 0x34, 0x35, 0x41] {
         for (lba, blocks) in [(4096, 1), (4095, 2), (u32::MAX, 1), (1 << 31, 8), (4097, 0)] {
-            let check = units.task(LUN_0, &ten(opcode, 0, lba, blocks)).unwrap_err();
+            let check = decode(&units, &ten(opcode, 0, lba, blocks)).unwrap_err();
             assert_eq!((check.key, check.code), out_of_range, "{opcode:x}");
             assert_eq!(check.information, Some(u64::from(lba)));
         }
     }
     for opcode in [0x88, 0x8A, 0x8E, 0x8F, 0x90, 0x91, 0x93] {
         for (lba, blocks) in [(u64::MAX, 1), (u64::MAX, u32::MAX), (1 << 55, 1), (4000, 97)] {
-            let check = units.task(LUN_0, &sixteen(opcode, 0, lba, blocks)).unwrap_err();
+            let check = decode(&units, &sixteen(opcode, 0, lba, blocks)).unwrap_err();
             assert_eq!((check.key, check.code), out_of_range, "{opcode:x}");
         }
     }
@@ -150,7 +150,7 @@ fn length_above_the_limit_is_refused_without_allocating() {
     let size = ByteLength::new(300 << 20);
     let device = MemoryDevice::zeroed(size, LogicalBlockSize::B4096).unwrap();
     let units = session(Arc::new(device));
-    let task = |opcode, blocks| units.task(LUN_0, &sixteen(opcode, 0, 0, blocks));
+    let task = |opcode, blocks| decode(&units, &sixteen(opcode, 0, 0, blocks));
     let limit = (32 << 20) / 4096;
     for opcode in [0x88, 0x8A, 0x8E] {
         assert!(task(opcode, limit).is_ok());
@@ -171,8 +171,8 @@ fn verify_compares_and_names_the_first_differing_byte() {
             0x2F => ten(0x2F, flags, 0, 1024).to_vec(),
             _ => sixteen(0x8F, flags, 0, 1024).to_vec(),
         };
-        assert_eq!(units.task(LUN_0, &cdb(0)).unwrap().transfer(), Transfer::None);
-        assert_eq!(units.task(LUN_0, &cdb(2)).unwrap().transfer(), Transfer::Out { bytes: 1024 * 512 });
+        assert_eq!(decode(&units, &cdb(0)).unwrap().transfer(), Transfer::None);
+        assert_eq!(decode(&units, &cdb(2)).unwrap().transfer(), Transfer::Out { bytes: 1024 * 512 });
         perform(&units, &cdb(0), &[]).unwrap();
         perform(&units, &cdb(2), &data).unwrap();
         data[400_001] ^= 1;
@@ -180,7 +180,7 @@ fn verify_compares_and_names_the_first_differing_byte() {
         assert_eq!((check.key, check.code), (SenseKey::Miscompare, AdditionalSense::MISCOMPARE));
         assert_eq!(check.information, Some(400_001));
         data[400_001] ^= 1;
-        assert_eq!(units.task(LUN_0, &cdb(4)).unwrap_err(), units.task(LUN_0, &cdb(6)).unwrap_err());
+        assert_eq!(decode(&units, &cdb(4)).unwrap_err(), decode(&units, &cdb(6)).unwrap_err());
     }
 }
 
@@ -201,7 +201,7 @@ fn write_same_repeats_its_block_and_zeros_without_one() {
         bytes[lba * 512..(lba + 10) * 512].fill(0);
     }
     assert!(contents(&*device) == bytes, "zeroed");
-    assert_eq!(units.task(LUN_0, &sixteen(0x93, 0x09, 1, 1)).unwrap().transfer(), Transfer::None);
+    assert_eq!(decode(&units, &sixteen(0x93, 0x09, 1, 1)).unwrap().transfer(), Transfer::None);
     for data in [&[0; 256][..], &[0; 1024], &[]] {
         let wrong = perform(&units, &ten(0x41, 0, 0, 1), data);
         assert_eq!(code(wrong), (ILLEGAL, AdditionalSense::INVALID_FIELD_IN_INFORMATION_UNIT));
@@ -218,7 +218,7 @@ fn unmap_zeroes_its_ranges_or_none() {
     let units = session(Arc::clone(&device) as _);
     let list = unmap_list(&[(3, 2), (4095, 1), (9, 0)]);
     let cdb = ten(0x42, 0, 0, list.len() as u16);
-    assert_eq!(units.task(LUN_0, &cdb).unwrap().transfer(), Transfer::Out { bytes: 8 + 3 * 16 });
+    assert_eq!(decode(&units, &cdb).unwrap().transfer(), Transfer::Out { bytes: 8 + 3 * 16 });
     perform(&units, &cdb, &list).unwrap();
     bytes[3 * 512..5 * 512].fill(0);
     bytes[4095 * 512..].fill(0);
@@ -244,7 +244,7 @@ fn read_only_disk_refuses_what_would_change_it() {
     }
     let list = unmap_list(&[(0, 1)]);
     let unmap = perform(&units, &ten(0x42, 0, 0, 24), &list);
-    assert_eq!(code(unmap), (ILLEGAL, AdditionalSense::INVALID_OPERATION_CODE));
+    assert_eq!(code(unmap), (SenseKey::DataProtect, AdditionalSense::WRITE_PROTECTED));
     assert_eq!(perform(&units, &[0x1A, 0, 0x3F, 0, 4, 0], &[]).unwrap()[2], 0x90);
     perform(&units, &ten(0x35, 0, 0, 0), &[]).unwrap();
     assert!(contents(&*device) == bytes);
@@ -255,7 +255,7 @@ fn protection_information_is_refused() {
     let units = session(patterned(Access::ReadWrite).0);
     for opcode in [0x28, 0x2A, 0x2E, 0x2F, 0x41] {
         for protect in 1..8 {
-            let check = units.task(LUN_0, &ten(opcode, protect << 5, 0, 1)).unwrap_err();
+            let check = decode(&units, &ten(opcode, protect << 5, 0, 1)).unwrap_err();
             assert_eq!(check.code, AdditionalSense::INVALID_FIELD_IN_CDB);
             assert_eq!(check.to_bytes()[15..], [0xCF, 0, 1], "bit 7 of byte 1 of the CDB");
         }
@@ -277,11 +277,11 @@ fn commands_without_effect_succeed() {
         &ten(0x35, 2, 9, 0),
         &sixteen(0x91, 0, 0, 0),
     ] {
-        assert_eq!(units.task(LUN_0, cdb).unwrap().transfer(), Transfer::None);
+        assert_eq!(decode(&units, cdb).unwrap().transfer(), Transfer::None);
         perform(&units, cdb, &[]).unwrap();
     }
     assert!(matches!(
-        units.task(LUN_0, &ten(0x35, 0, 9, 0)).unwrap().kind(),
+        decode(&units, &ten(0x35, 0, 9, 0)).unwrap().kind(),
         Some((TaskKind::Flush, range)) if range.length().get() == 4087 * 512
     ));
     for cdb in [[0x1B, 0, 0, 0, 2, 0], [0x1B, 0, 0, 0, 0x50, 0], [0x1D, 0x24, 0, 0, 0, 0]] {
@@ -292,12 +292,12 @@ fn commands_without_effect_succeed() {
 #[test]
 fn unknown_commands_and_service_actions_are_told_apart() {
     let units = session(patterned(Access::ReadWrite).0);
-    // RESERVE (6), PERSISTENT RESERVE IN and OUT, COMPARE AND WRITE, EXTENDED COPY, vendor specific.
-    for opcode in [0x16, 0x5E, 0x5F, 0x89, 0x83, 0xC0, 0xFF] {
+    // SANITIZE, EXTENDED COPY, RECEIVE COPY RESULTS, WRITE ATOMIC, vendor specific.
+    for opcode in [0x48, 0x83, 0x84, 0x9C, 0xC0, 0xFF] {
         let refused = perform(&units, &sixteen(opcode, 0, 0, 0), &[]);
         assert_eq!(code(refused), (ILLEGAL, AdditionalSense::INVALID_OPERATION_CODE), "{opcode:x}");
     }
-    for opcode in [0x9E, 0xA3] {
+    for opcode in [0x5E, 0x5F, 0x9E, 0xA3] {
         let refused = perform(&units, &sixteen(opcode, 0x1F, 0, 0), &[]);
         assert_eq!(code(refused), (ILLEGAL, AdditionalSense::INVALID_FIELD_IN_CDB));
     }
@@ -322,13 +322,13 @@ fn answers_are_cut_to_the_allocation_length() {
 fn absent_lun_is_answered_as_the_standard_says() {
     let units = session(patterned(Access::ReadWrite).0);
     let other = [0, 1, 0, 0, 0, 0, 0, 0];
-    let inquiry = carry_out(&units.task(other, &[0x12, 0, 0, 0, 96, 0]).unwrap(), &[]).unwrap();
+    let inquiry = carry_out(&decode_for(&units, other, &[0x12, 0, 0, 0, 96, 0]).unwrap(), &[]).unwrap();
     assert_eq!((inquiry[0], inquiry.len()), (0x7F, 96));
-    assert!(units.task(other, &[0x12, 1, 0x83, 0, 96, 0]).is_err());
-    let sense = carry_out(&units.task(other, &[0x03, 0, 0, 0, 18, 0]).unwrap(), &[]).unwrap();
+    assert!(decode_for(&units, other, &[0x12, 1, 0x83, 0, 96, 0]).is_err());
+    let sense = carry_out(&decode_for(&units, other, &[0x03, 0, 0, 0, 18, 0]).unwrap(), &[]).unwrap();
     assert_eq!(sense, [0x70, 0, 5, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x25, 0, 0, 0, 0, 0]);
     for cdb in [&[0x00, 0, 0, 0, 0, 0][..], &ten(0x28, 0, 0, 1), &ten(0x2A, 0, 0, 1)] {
-        assert_eq!(units.task(other, cdb).unwrap_err().code, AdditionalSense::UNIT_NOT_SUPPORTED);
+        assert_eq!(decode_for(&units, other, cdb).unwrap_err().code, AdditionalSense::UNIT_NOT_SUPPORTED);
     }
     assert!(!units.raise(other, UnitAttention::Reset));
     assert!(units.unit(other).is_none());
@@ -337,10 +337,10 @@ fn absent_lun_is_answered_as_the_standard_says() {
 #[test]
 fn report_luns_lists_the_session_s_units_whatever_the_lun() {
     let device = patterned(Access::ReadOnly).0;
-    let units = Units::new([1, 0, 300, 0x4000].map(|lun| (lun, unit(Arc::clone(&device) as _))));
+    let units = Units::new(&port(1), [1, 0, 300, 0x4000].map(|lun| (lun, unit(Arc::clone(&device) as _))));
     let report = |lun, select, bytes| {
         let cdb = [0xA0, 0, select, 0, 0, 0, 0, 0, 1, bytes, 0, 0];
-        carry_out(&units.task(lun, &cdb).unwrap(), &[]).unwrap()
+        carry_out(&decode_for(&units, lun, &cdb).unwrap(), &[]).unwrap()
     };
     let mut golden = vec![0, 0, 0, 24, 0, 0, 0, 0];
     golden.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x41, 0x2C, 0, 0, 0, 0, 0, 0]);
@@ -348,7 +348,7 @@ fn report_luns_lists_the_session_s_units_whatever_the_lun() {
     assert_eq!(report([0, 9, 0, 0, 0, 0, 0, 0], 2, 0), golden);
     assert_eq!(report(LUN_0, 1, 0), [0; 8]);
     let short = [0xA0, 0, 0, 0, 0, 0, 0, 0, 0, 15, 0, 0];
-    assert_eq!(units.task(LUN_0, &short).unwrap_err().code, AdditionalSense::INVALID_FIELD_IN_CDB);
+    assert_eq!(decode(&units, &short).unwrap_err().code, AdditionalSense::INVALID_FIELD_IN_CDB);
     for lun in [[0x41, 0x2C, 0, 0, 0, 0, 0, 0], [0x40, 1, 0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0, 0, 0]] {
         assert!(units.unit(lun).is_some(), "{lun:x?}");
     }
@@ -360,9 +360,9 @@ fn report_luns_lists_the_session_s_units_whatever_the_lun() {
 #[test]
 fn unit_attentions_are_told_once_and_in_order() {
     let units = session(patterned(Access::ReadWrite).0);
-    let ready = || units.task(LUN_0, &[0; 6]).map(|_| ());
+    let ready = || decode(&units, &[0; 6]).map(|_| ());
     ready().unwrap();
-    units.raise_all(UnitAttention::CapacityChanged);
+    units.iter().for_each(|unit| unit.raise(UnitAttention::CapacityChanged));
     assert!(units.raise(LUN_0, UnitAttention::PowerOn));
     units.raise(LUN_0, UnitAttention::PowerOn);
     perform(&units, &[0x12, 0, 0, 0, 36, 0], &[]).unwrap();
@@ -380,7 +380,7 @@ fn unit_attentions_are_told_once_and_in_order() {
 fn impatient_task_on_a_slow_device_would_block_and_can_be_done_elsewhere() {
     let (memory, bytes) = patterned(Access::ReadWrite);
     let units = session(Arc::new(DelayDevice::new(memory, std::time::Duration::ZERO)));
-    let task = units.task(LUN_0, &ten(0x28, 0, 1, 2)).unwrap();
+    let task = decode(&units, &ten(0x28, 0, 1, 2)).unwrap();
     let mut data = vec![0; 1024];
     assert!(matches!(task.read_in(0, &mut data, Patience::Now), Err(Failure::WouldBlock)));
     let data = std::thread::spawn(move || {
@@ -389,7 +389,7 @@ fn impatient_task_on_a_slow_device_would_block_and_can_be_done_elsewhere() {
     });
     assert!(data.join().unwrap() == bytes[512..1536]);
     for cdb in [ten(0x2A, 8, 1, 1), ten(0x35, 0, 0, 0), ten(0x2F, 2, 1, 1), ten(0x41, 0, 1, 1)] {
-        let task = units.task(LUN_0, &cdb).unwrap();
+        let task = decode(&units, &cdb).unwrap();
         assert!(matches!(task.run(&[1; 512], Patience::Now), Err(Failure::WouldBlock)));
     }
 }
@@ -399,7 +399,7 @@ fn work_that_takes_long_even_in_memory_is_not_done_on_the_spot() {
     let (device, bytes) = patterned(Access::ReadWrite);
     let units = session(Arc::clone(&device) as _);
     for cdb in [ten(0x41, 0, 0, 4096), ten(0x2F, 0, 0, 4096)] {
-        let task = units.task(LUN_0, &cdb).unwrap();
+        let task = decode(&units, &cdb).unwrap();
         assert!(matches!(task.run(&[1; 512], Patience::Now), Err(Failure::WouldBlock)));
     }
     assert!(contents(&*device) == bytes);
@@ -414,9 +414,9 @@ fn disk_of_large_blocks_is_addressed_in_them() {
     assert!(perform(&units, &ten(0x28, 0, 62, 2), &[]).unwrap() == bytes[62 * 4096..]);
     assert!(perform(&units, &ten(0x28, 0, 63, 2), &[]).is_err());
     assert_eq!(perform(&units, &ten(0x25, 0, 0, 0), &[]).unwrap(), [0, 0, 0, 63, 0, 0, 16, 0]);
-    let task = units.task(LUN_0, &ten(0x28, 0, 1, 2)).unwrap();
+    let task = decode(&units, &ten(0x28, 0, 1, 2)).unwrap();
     let mut part = vec![0; 5000];
     task.read_in(3000, &mut part, Patience::Now).unwrap();
     assert!(part == bytes[7096..12096]);
-    assert_eq!(units.task(LUN_0, &ten(0x41, 0, 1, 2)).unwrap().transfer(), Transfer::Out { bytes: 4096 });
+    assert_eq!(decode(&units, &ten(0x41, 0, 1, 2)).unwrap().transfer(), Transfer::Out { bytes: 4096 });
 }

@@ -128,7 +128,7 @@ fn every_device_error_has_its_sense() {
     ];
     for (error, key, code, information) in rows {
         let units = session(Arc::new(Broken(error)));
-        let task = units.task(LUN_0, &ten(0x2A, 0, 7, 1)).unwrap();
+        let task = decode(&units, &ten(0x2A, 0, 7, 1)).unwrap();
         let failure = task.run(&[0; 512], Patience::Now).unwrap_err();
         let Failure::Device { check, cause } = failure else { panic!("{failure:?}") };
         assert_eq!(cause.to_string(), error().to_string());
@@ -142,10 +142,10 @@ fn every_device_error_has_its_sense() {
 #[test]
 fn disk_without_discard_refuses_to_unmap() {
     let units = session(Arc::new(Broken(|| BlockError::Closed)));
-    let refused = |cdb: [u8; 10]| units.task(LUN_0, &cdb).unwrap_err().code;
+    let refused = |cdb: [u8; 10]| decode(&units, &cdb).unwrap_err().code;
     assert_eq!(refused(ten(0x42, 0, 0, 24)), AdditionalSense::INVALID_OPERATION_CODE);
     assert_eq!(refused(ten(0x41, 8, 0, 1)), AdditionalSense::INVALID_FIELD_IN_CDB);
-    assert!(units.task(LUN_0, &ten(0x41, 0, 0, 1)).is_ok());
+    assert!(decode(&units, &ten(0x41, 0, 0, 1)).is_ok());
 }
 
 #[test]

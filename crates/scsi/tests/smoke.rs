@@ -39,6 +39,14 @@ fn seeds() -> Vec<Vec<u8>> {
         seed(&sixteen(0x9E, 0x10, 0, 32), &none),
         seed(&sixteen(0x9E, 0x12, 5, 32), &none),
         seed(&[0x1B, 0, 0, 0, 1, 0], &none),
+        seed(&[0x16, 0, 0, 0, 0, 0], &none),
+        seed(&[0x17, 0, 0, 0, 0, 0], &none),
+        seed(&[0x4D, 0, 0x6F, 0, 0, 0, 0, 0, 64, 0], &none),
+        seed(&[0x5E, 3, 0, 0, 0, 0, 0, 1, 0, 0], &none),
+        seed(&[0x5F, 6, 5, 0, 0, 0, 0, 0, 24, 0], &[0; 24]),
+        seed(&[0x5F, 1, 5, 0, 0, 0, 0, 0, 24, 0], &[0; 24]),
+        seed(&[0x89, 0, 0, 0, 0, 0, 0, 0, 15, 252, 0, 0, 0, 2, 0, 0], &blocks),
+        seed(&sixteen(0x8B, 0, 4092, 4), &blocks),
     ];
     seeds.extend([0x28, 0x2A, 0x2E, 0x2F, 0x35, 0x34, 0x41].map(|op| seed(&ten(op, 0, 4092, 4), &blocks)));
     seeds.extend([0x88, 0x8A, 0x8E, 0x8F, 0x91, 0x93].map(|op| seed(&sixteen(op, 0, 4092, 4), &blocks)));

@@ -21,6 +21,7 @@ pub(crate) struct Numbers {
 pub(crate) enum ScsiStatus {
     Good = 0x00,
     CheckCondition = 0x02,
+    ReservationConflict = 0x18,
 }
 
 /// How much more or less was moved than the initiator expected (RFC 7143 §11.4.5).

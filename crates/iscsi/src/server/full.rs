@@ -2,12 +2,14 @@
 use std::sync::Arc;
 
 use block::Patience;
-use scsi::{AdditionalSense, CheckCondition, Failure, SenseKey, TaskKind, Transfer, UnitAttention};
+use scsi::{
+    AdditionalSense, CheckCondition, Failure, Rejection, SenseKey, TaskKind, Transfer, UnitAttention,
+};
 
 use super::complaints::Complaints;
 use super::event_loop::Context;
 use super::link::{Work, post};
-use super::mailbox::{Completion, ConnectionId, Letter, Message, Opened, Worked};
+use super::mailbox::{Completion, ConnectionId, Fence, Letter, Message, Opened, Worked};
 use super::questions;
 use super::registry::SessionLife;
 use crate::bytes::ByteQueue;
@@ -30,6 +32,10 @@ pub(super) struct Full {
     units: Arc<scsi::Units>,
     attempt: LoginAttempt,
     complaints: Arc<Complaints>,
+    /// Tasks that run although another session had them aborted, and that session's fence.
+    fenced: Vec<(Vec<u32>, Arc<Fence>)>,
+    /// Commands that are done and wait for the end of other sessions' tasks.
+    waiting: Vec<(u32, Work)>,
 }
 
 /// What the connection has to do after a PDU.
@@ -49,14 +55,15 @@ impl Full {
         let Established { attempt, parameters, cid, cmd_sn, stat_sn } = established;
         let (units, life) = match opened {
             Some(Opened { units, life, .. }) => (units, life),
-            None => (Arc::new(scsi::Units::new([])), None),
+            None => (Arc::new(scsi::Units::new(&attempt.port(), [])), None),
         };
         let target = attempt.target.as_ref().map_or("discovery", IscsiName::as_str);
         let peer = attempt.peer;
         let span = tracing::info_span!("iscsi_session", %peer, initiator = %attempt.initiator, target);
         let discovery = attempt.target.is_none();
         let session = Session::new(SessionStart { parameters, discovery, cid, cmd_sn, stat_sn });
-        Self { session, span, life, units, attempt, complaints }
+        let (fenced, waiting) = (Vec::new(), Vec::new());
+        Self { session, span, life, units, attempt, complaints, fenced, waiting }
     }
 
     /// Takes one PDU.
@@ -74,7 +81,7 @@ impl Full {
                 work.arrived = context.now;
                 self.run(itt, work, data, out, context, id);
             }
-            Event::Manage(request) => self.manage(&request, out, context),
+            Event::Manage(request) => self.manage(&request, out, context, id),
             Event::SendTargets(SendTargets::Own) => {
                 return Ok(Step::Local(self.attempt.target.iter().cloned().collect()));
             }
@@ -82,7 +89,11 @@ impl Full {
                 questions::ask_targets(context, id, self.attempt.clone(), asked);
                 return Ok(Step::Asked);
             }
-            Event::Logout => return Ok(Step::Logout),
+            Event::Logout => {
+                // Before the answer goes out: what belonged to the session must be free for whoever sees it leave.
+                self.units.detach();
+                return Ok(Step::Logout);
+            }
         }
         Ok(Step::Continue)
     }
@@ -106,7 +117,7 @@ impl Full {
                 }
                 Err(failure) => {
                     if let Some((work, _)) = self.session.lend_read(itt) {
-                        self.conclude(itt, &work, &Err(failure), out);
+                        self.answer(itt, &work, &Err(failure), out);
                     }
                 }
             }
@@ -116,19 +127,68 @@ impl Full {
     }
 
     /// A worker brings a task back.
-    pub(super) fn done(&mut self, completion: Completion, out: &mut ByteQueue) {
+    pub(super) fn done(
+        &mut self,
+        completion: Completion,
+        out: &mut ByteQueue,
+        context: &Context,
+        id: ConnectionId,
+    ) {
         let Completion { itt, work, result } = completion;
         match result {
-            Worked::Ran(result) => self.conclude(itt, &work, &result, out),
+            Worked::Ran(result) => self.conclude(itt, work, &result, out, context, id),
             Worked::Read(Ok(bytes)) => match self.session.return_read(itt, work, &bytes, out) {
                 ReadProgress::Done(work) => self.observe(&work, true),
                 ReadProgress::More | ReadProgress::Aborted(_) => {}
             },
             // A device that would block although it may wait breaks its contract; asked again, it may keep it.
             Worked::Read(Err(Failure::WouldBlock)) => {
-                self.conclude(itt, &work, &Err(Failure::Check(internal_failure())), out);
+                self.answer(itt, &work, &Err(Failure::Check(internal_failure())), out);
             }
-            Worked::Read(Err(failure)) => self.conclude(itt, &work, &Err(failure), out),
+            Worked::Read(Err(failure)) => self.answer(itt, &work, &Err(failure), out),
+        }
+        let session = &self.session;
+        self.fenced.retain_mut(|(tags, _)| {
+            tags.retain(|tag| session.runs_aborted(*tag));
+            !tags.is_empty()
+        });
+    }
+
+    /// Another session has the tasks of these LUNs aborted.
+    pub(super) fn abort_for_another(
+        &mut self,
+        luns: &[[u8; 8]],
+        tell: bool,
+        fence: Arc<Fence>,
+        out: &mut ByteQueue,
+    ) {
+        let mut running = Vec::new();
+        for lun in luns {
+            let (count, still_running) = self.session.abort_for_another(Scope::Lun(*lun), out);
+            running.extend(still_running);
+            if tell && count > 0 {
+                self.units.raise(*lun, UnitAttention::CommandsCleared);
+            }
+        }
+        // One that has been carried out, and only waits for others, holds nobody up: two might wait for each other.
+        let session = &self.session;
+        for (itt, work) in
+            self.waiting.extract_if(.., |(itt, _)| session.runs_aborted(*itt)).collect::<Vec<_>>()
+        {
+            self.answer(itt, &work, &Ok(()), out);
+        }
+        running.retain(|itt| self.session.runs_aborted(*itt));
+        if !running.is_empty() {
+            self.fenced.push((running, fence));
+        }
+    }
+
+    /// The other sessions have aborted what request `itt` asked for.
+    pub(super) fn others_are_done(&mut self, itt: u32, out: &mut ByteQueue) {
+        self.session.others_are_done(itt, out);
+        if let Some(at) = self.waiting.iter().position(|(waiting, _)| *waiting == itt) {
+            let (_, work) = self.waiting.swap_remove(at);
+            self.answer(itt, &work, &Ok(()), out);
         }
     }
 
@@ -142,7 +202,7 @@ impl Full {
         let NewCommand { itt, lun, cdb, expected_bytes, data } = command;
         let task = match self.units.task(*lun, cdb) {
             Ok(task) => task,
-            Err(check) => return self.refuse(*itt, cdb[0], 0, &check, out),
+            Err(rejection) => return self.refuse(*itt, cdb[0], 0, rejection, out),
         };
         let flow = match task.transfer() {
             Transfer::None => Flow::None,
@@ -154,33 +214,37 @@ impl Full {
             Flow::In(bytes) | Flow::Out(bytes) => bytes,
         };
         if let Err(check) = task.check_announced(u64::from(*expected_bytes)) {
-            return self.refuse(*itt, cdb[0], moves, &check, out);
+            return self.refuse(*itt, cdb[0], moves, check.into(), out);
         }
         let work = Work { task, arrived: context.now };
         match self.session.admit(*itt, flow, work, data, out) {
             Admission::Moves => {}
             // Nothing of its Data-In is wanted.
             Admission::Run(work, _) if matches!(flow, Flow::In(_)) => {
-                self.conclude(*itt, &work, &Ok(()), out);
+                self.answer(*itt, &work, &Ok(()), out);
             }
             Admission::Run(work, data) => match work.task.run(data, Patience::Now) {
                 Err(Failure::WouldBlock) => run_on_worker(*itt, work, data.to_vec(), context, id),
-                result => self.conclude(*itt, &work, &result, out),
+                result => self.conclude(*itt, work, &result, out, context, id),
             },
             Admission::Contradiction => {
                 let check = CheckCondition::new(
                     SenseKey::IllegalRequest,
                     AdditionalSense::INVALID_FIELD_IN_INFORMATION_UNIT,
                 );
-                self.refuse(*itt, cdb[0], moves, &check, out);
+                self.refuse(*itt, cdb[0], moves, check.into(), out);
             }
         }
     }
 
     /// Answers a command that is not carried out.
-    fn refuse(&mut self, itt: u32, opcode: u8, moves: u64, check: &CheckCondition, out: &mut ByteQueue) {
-        tracing::debug!(parent: &self.span, opcode, %check, "command refused");
-        self.session.refuse(itt, moves, check_outcome(check), out);
+    fn refuse(&mut self, itt: u32, opcode: u8, moves: u64, rejection: Rejection, out: &mut ByteQueue) {
+        tracing::debug!(parent: &self.span, opcode, %rejection, "command refused");
+        let outcome = match rejection {
+            Rejection::Check(check) => check_outcome(&check),
+            Rejection::ReservationConflict => Outcome::ReservationConflict,
+        };
+        self.session.refuse(itt, moves, outcome, out);
     }
 
     /// Carries out a task whose data is complete.
@@ -195,12 +259,31 @@ impl Full {
     ) {
         match work.task.run(&data, Patience::Now) {
             Err(Failure::WouldBlock) => run_on_worker(itt, work, data, context, id),
-            result => self.conclude(itt, &work, &result, out),
+            result => self.conclude(itt, work, &result, out, context, id),
         }
     }
 
+    /// Answers a task that was carried out, when the tasks of others that it aborts have ended.
+    fn conclude(
+        &mut self,
+        itt: u32,
+        work: Work,
+        result: &Result<(), Failure>,
+        out: &mut ByteQueue,
+        context: &Context,
+        id: ConnectionId,
+    ) {
+        let ports = work.task.aborts_tasks_of();
+        let unit =
+            self.session.lun_of(itt).and_then(|lun| self.units.unit(lun)).filter(|_| !ports.is_empty());
+        let Some(unit) = unit else { return self.answer(itt, &work, result, out) };
+        let fence = fence(context, id, itt);
+        context.shared.registry.abort_elsewhere(unit, Some(ports), false, &fence);
+        self.waiting.push((itt, work));
+    }
+
     /// Answers a task that was carried out, and tells the observer.
-    fn conclude(&mut self, itt: u32, work: &Work, result: &Result<(), Failure>, out: &mut ByteQueue) {
+    fn answer(&mut self, itt: u32, work: &Work, result: &Result<(), Failure>, out: &mut ByteQueue) {
         let outcome = match result {
             Ok(()) => Outcome::Good,
             Err(Failure::Check(check)) => {
@@ -213,6 +296,7 @@ impl Full {
                 self.complaints.log_storage(self.attempt.peer, target, cause);
                 check_outcome(check)
             }
+            Err(Failure::ReservationConflict) => Outcome::ReservationConflict,
             Err(Failure::WouldBlock) => check_outcome(&internal_failure()),
         };
         self.session.finish(itt, outcome, out);
@@ -247,42 +331,49 @@ impl Full {
     }
 
     /// RFC 7143 §11.5.
-    fn manage(&mut self, request: &TaskManagement, out: &mut ByteQueue, context: &Context) {
+    fn manage(&mut self, request: &TaskManagement, out: &mut ByteQueue, context: &Context, id: ConnectionId) {
         let TaskManagement { itt, lun, function, referenced_itt, .. } = *request;
         tracing::info!(parent: &self.span, ?function, "task management");
         let Some(target) = &self.attempt.target else { return };
         let registry = &context.shared.registry;
-        let has_unit = self.units.unit(lun).is_some();
-        let scope = match function {
-            Function::AbortTask => Scope::Task(referenced_itt),
-            Function::AbortTaskSet | Function::ClearTaskSet | Function::LunReset if !has_unit => {
-                self.session.manage_answer(itt, ManageResponse::NoSuchLun, out);
-                return;
+        let unit = self.units.unit(lun);
+        let (scope, reset, clear) = match (function, unit) {
+            (Function::AbortTask, _) => (Scope::Task(referenced_itt, lun), Vec::new(), None),
+            (Function::AbortTaskSet, Some(_)) => (Scope::Lun(lun), Vec::new(), None),
+            (Function::ClearTaskSet, Some(unit)) => (Scope::Lun(lun), Vec::new(), Some(unit)),
+            (Function::LunReset, Some(unit)) => (Scope::Lun(lun), vec![unit], None),
+            (Function::AbortTaskSet | Function::ClearTaskSet | Function::LunReset, None) => {
+                return self.session.manage_answer(itt, ManageResponse::NoSuchLun, out);
             }
-            Function::AbortTaskSet | Function::ClearTaskSet => Scope::Lun(lun),
-            Function::LunReset => {
-                registry.for_units(target, |units| {
-                    units.raise(lun, UnitAttention::Reset);
-                });
-                Scope::Lun(lun)
-            }
-            Function::TargetWarmReset => {
-                registry.for_units(target, |units| units.raise_all(UnitAttention::Reset));
-                Scope::Session
-            }
-            Function::TargetColdReset => {
+            (Function::TargetWarmReset, _) => (Scope::Session, self.units.iter().collect(), None),
+            (Function::TargetColdReset, _) => {
                 // RFC 7143 §11.5.1: all connections of the target end as well.
+                self.units.iter().for_each(|unit| unit.reset());
                 self.session.manage_answer(itt, ManageResponse::Complete, out);
-                registry.ask_to_end(target, SessionEnd::ConnectionLost);
-                return;
+                return registry.ask_to_end(target, SessionEnd::ConnectionLost);
             }
-            Function::Other(_) => {
-                self.session.manage_answer(itt, ManageResponse::NotSupported, out);
-                return;
+            (Function::Other(_), _) => {
+                return self.session.manage_answer(itt, ManageResponse::NotSupported, out);
             }
         };
-        self.session.abort(itt, scope, out);
+        let reaches_others = !reset.is_empty() || clear.is_some();
+        if reaches_others {
+            let fence = fence(context, id, itt);
+            for unit in reset {
+                registry.abort_elsewhere(unit, None, false, &fence);
+                unit.reset();
+            }
+            if let Some(unit) = clear {
+                registry.abort_elsewhere(unit, None, true, &fence);
+            }
+        }
+        self.session.abort(itt, scope, reaches_others, out);
     }
+}
+
+/// What the session waits for whose request `itt` reaches into others.
+fn fence(context: &Context, connection: ConnectionId, itt: u32) -> Arc<Fence> {
+    Arc::new(Fence { mailbox: Arc::clone(&context.mailbox), connection, itt })
 }
 
 fn run_on_worker(itt: u32, work: Work, data: Vec<u8>, context: &Context, id: ConnectionId) {

@@ -189,18 +189,28 @@ impl Link {
     /// Takes a message.
     pub(super) fn deliver(&mut self, letter: Letter, context: &mut Context) {
         match letter {
-            Letter::Done(completion) => self.done(completion),
+            Letter::Done(completion) => self.done(completion, context),
             Letter::Authentication(answer) => self.authentication(answer, context),
             Letter::Opened(answer) => self.opened(answer, context),
             Letter::Targets(targets) => self.targets(&targets),
             Letter::End(how) => self.cut(how, context.now),
+            Letter::Abort { luns, tell, fence } => {
+                if let Phase::Full(full) = &mut self.phase {
+                    full.abort_for_another(&luns, tell, fence, &mut self.output);
+                }
+            }
+            Letter::OthersAreDone { itt } => {
+                if let Phase::Full(full) = &mut self.phase {
+                    full.others_are_done(itt, &mut self.output);
+                }
+            }
         }
     }
 
     /// A worker brings a task back.
-    fn done(&mut self, completion: Completion) {
+    fn done(&mut self, completion: Completion, context: &Context) {
         if let Phase::Full(full) = &mut self.phase {
-            full.done(completion, &mut self.output);
+            full.done(completion, &mut self.output, context, self.id);
         }
         if self.stream.is_none() {
             self.output = ByteQueue::default();

@@ -35,6 +35,30 @@ pub(super) enum Letter {
     Done(Completion),
     /// End the session.
     End(SessionEnd),
+    /// Abort the tasks of these LUNs for another session, which waits for the fence.
+    Abort {
+        luns: Vec<[u8; 8]>,
+        tell: bool,
+        fence: Arc<Fence>,
+    },
+    /// The other sessions have aborted what request `itt` asked for.
+    OthersAreDone {
+        itt: u32,
+    },
+}
+
+/// What a session waits for that reaches into others: each of them holds it until its tasks have ended. When the last
+/// one lets go, or is gone, the waiting session is told.
+pub(super) struct Fence {
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) connection: ConnectionId,
+    pub(super) itt: u32,
+}
+
+impl Drop for Fence {
+    fn drop(&mut self) {
+        self.mailbox.post(Message::To(self.connection, Letter::OthersAreDone { itt: self.itt }));
+    }
 }
 
 /// A connection that was accepted.

@@ -43,7 +43,7 @@ pub(super) fn ask_open(
     let Some(target) = attempt.target.clone() else {
         // A discovery session has nothing to open.
         let tsih = shared.registry.new_tsih();
-        let opened = Opened { tsih, units: Arc::new(scsi::Units::new([])), life: None };
+        let opened = Opened { tsih, units: Arc::new(scsi::Units::new(&attempt.port(), [])), life: None };
         mailbox.post(Message::To(id, Letter::Opened(Ok(opened))));
         return;
     };
@@ -62,7 +62,7 @@ fn open(
     tsih: u16,
 ) -> Result<Opened, NotOpened> {
     let grant = shared.directory.open(&attempt).map_err(NotOpened::Refused)?;
-    let units = Arc::new(scsi::Units::new(grant.units));
+    let units = Arc::new(scsi::Units::new(&attempt.port(), grant.units));
     let entrant = Entrant {
         target,
         attempt,

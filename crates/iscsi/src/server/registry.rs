@@ -5,7 +5,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::mailbox::{ConnectionId, Letter, Mailbox, Message};
+use super::mailbox::{ConnectionId, Fence, Letter, Mailbox, Message};
 use crate::directory::{Coexistence, IscsiName, Isid, LoginAttempt, SessionEnd, SessionObserver};
 
 /// All sessions with a target.
@@ -25,6 +25,7 @@ struct Place {
     target: IscsiName,
     initiator: IscsiName,
     isid: Isid,
+    port: scsi::InitiatorPort,
     tsih: u16,
     mailbox: Arc<Mailbox>,
     connection: ConnectionId,
@@ -110,6 +111,7 @@ impl Registry {
         let tsih = if entrant.tsih == 0 { sessions.new_tsih() } else { entrant.tsih };
         let place = Arc::new(Place {
             target: entrant.target,
+            port: entrant.attempt.port(),
             initiator: entrant.attempt.initiator,
             isid: entrant.attempt.isid,
             tsih,
@@ -144,10 +146,23 @@ impl Registry {
         }
     }
 
-    /// Has `raise` called with the units of every session with `target`.
-    pub(super) fn for_units(&self, target: &IscsiName, raise: impl Fn(&scsi::Units)) {
-        for place in self.lock().entries.iter().filter(|place| place.target == *target) {
-            raise(&place.units);
+    /// Has every session but the one that waits for `fence` abort its tasks of `unit`; with `ports`, only sessions of
+    /// these. `tell`: those that lose tasks hear of it.
+    pub(super) fn abort_elsewhere(
+        &self,
+        unit: &Arc<scsi::LogicalUnit>,
+        ports: Option<&[scsi::InitiatorPort]>,
+        tell: bool,
+        fence: &Arc<Fence>,
+    ) {
+        for place in &self.lock().entries {
+            let own = place.connection == fence.connection && Arc::ptr_eq(&place.mailbox, &fence.mailbox);
+            let luns: Vec<_> = place.units.luns_of(unit).collect();
+            let meant = ports.is_none_or(|ports| ports.contains(&place.port));
+            if !own && meant && !luns.is_empty() {
+                let letter = Letter::Abort { luns, tell, fence: Arc::clone(fence) };
+                place.mailbox.post(Message::To(place.connection, letter));
+            }
         }
     }
 }
@@ -204,6 +219,7 @@ impl SessionLife {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
+        self.place.units.detach();
         self.observer.ended(how);
         self.registry.lock().entries.retain(|place| !Arc::ptr_eq(place, &self.place));
         *self.place.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;

@@ -1,4 +1,7 @@
 //! Task management (RFC 7143 §11.5, §11.6): commands are taken off the list; those whose work is out are waited for.
+//!
+//! A function that reaches into other sessions is not answered either before those have done their part: the driver
+//! says so with [`Session::others_are_done`].
 use super::{Event, Session, Stage};
 use crate::bytes::ByteQueue;
 use crate::limits::MAX_IMMEDIATE_TASKS;
@@ -8,8 +11,8 @@ use crate::pdu::request::TaskManagement;
 /// Which commands of the session a function ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// The one with this task tag.
-    Task(u32),
+    /// The one with this task tag, of this logical unit.
+    Task(u32, [u8; 8]),
     /// All of one logical unit.
     Lun([u8; 8]),
     /// All.
@@ -32,6 +35,7 @@ pub(crate) enum ManageResponse {
 pub(super) struct Pending {
     itt: u32,
     waits_for: Vec<u32>,
+    waits_for_others: bool,
 }
 
 impl<W> Session<W> {
@@ -48,27 +52,54 @@ impl<W> Session<W> {
         self.send(reply::task_management_response(itt, response as u8), &[], out);
     }
 
-    /// Ends the commands in `scope`; answers request `itt` when none of them runs any more.
-    pub(crate) fn abort(&mut self, itt: u32, scope: Scope, out: &mut ByteQueue) {
-        let chosen: Vec<u32> = match scope {
-            Scope::Task(tag) => self.entries.get_key_value(&tag).map(|(tag, _)| *tag).into_iter().collect(),
-            Scope::Lun(lun) => {
-                self.entries.iter().filter(|(_, entry)| entry.lun == lun).map(|(tag, _)| *tag).collect()
-            }
-            Scope::Session => self.entries.keys().copied().collect(),
-        };
-        if chosen.is_empty() && matches!(scope, Scope::Task(_)) {
+    /// Ends the commands in `scope`; answers request `itt` when none of them runs any more, and other sessions are done
+    /// where `waits_for_others`.
+    pub(crate) fn abort(&mut self, itt: u32, scope: Scope, waits_for_others: bool, out: &mut ByteQueue) {
+        let chosen = self.chosen(scope);
+        if chosen.is_empty() && matches!(scope, Scope::Task(..)) {
             self.manage_answer(itt, ManageResponse::NoSuchTask, out);
             return;
         }
-        let mut waits_for = Vec::new();
-        for tag in chosen {
-            if self.abort_one(tag) {
-                waits_for.push(tag);
-            }
-        }
-        self.managing.push(Pending { itt, waits_for });
+        let waits_for = self.abort_all(chosen);
+        self.managing.push(Pending { itt, waits_for, waits_for_others });
         self.settle(out);
+    }
+
+    /// Ends the commands in `scope` because another session wants it so; they are not answered (SAM-5 §5.8.3, TAS is
+    /// 0). Gives how many there were, and the tags of those that still run: see [`runs_aborted`](Self::runs_aborted).
+    pub(crate) fn abort_for_another(&mut self, scope: Scope, out: &mut ByteQueue) -> (usize, Vec<u32>) {
+        let chosen = self.chosen(scope);
+        let count = chosen.len();
+        let running = self.abort_all(chosen);
+        self.settle(out);
+        (count, running)
+    }
+
+    /// Whether a command that was ended still runs.
+    pub(crate) fn runs_aborted(&self, tag: u32) -> bool {
+        self.entries.get(&tag).is_some_and(|entry| entry.aborted)
+    }
+
+    /// The other sessions have done their part of request `itt`.
+    pub(crate) fn others_are_done(&mut self, itt: u32, out: &mut ByteQueue) {
+        for pending in self.managing.iter_mut().filter(|pending| pending.itt == itt) {
+            pending.waits_for_others = false;
+        }
+        self.settle(out);
+    }
+
+    fn chosen(&self, scope: Scope) -> Vec<u32> {
+        let chosen = self.entries.iter().filter(|(tag, entry)| match scope {
+            Scope::Task(wanted, lun) => **tag == wanted && entry.lun == lun,
+            Scope::Lun(lun) => entry.lun == lun,
+            Scope::Session => true,
+        });
+        chosen.map(|(tag, _)| *tag).collect()
+    }
+
+    /// Ends these commands; gives those that still run.
+    fn abort_all(&mut self, tags: Vec<u32>) -> Vec<u32> {
+        tags.into_iter().filter(|tag| self.abort_one(*tag)).collect()
     }
 
     /// Ends one command; `true` where its work is out and has to come back first.
@@ -101,10 +132,11 @@ impl<W> Session<W> {
         let entries = &self.entries;
         self.managing.retain_mut(|pending| {
             pending.waits_for.retain(|tag| entries.get(tag).is_some_and(|entry| entry.aborted));
-            if pending.waits_for.is_empty() {
+            let waits = pending.waits_for_others || !pending.waits_for.is_empty();
+            if !waits {
                 done.push(pending.itt);
             }
-            !pending.waits_for.is_empty()
+            waits
         });
         for itt in done {
             self.manage_answer(itt, ManageResponse::Complete, out);

@@ -112,6 +112,8 @@ pub(crate) enum Outcome {
     Good,
     /// CHECK CONDITION with this sense data.
     Check(Vec<u8>),
+    /// RESERVATION CONFLICT.
+    ReservationConflict,
 }
 
 /// The way a command's data goes by its CDB.
@@ -206,6 +208,11 @@ impl<W> Session<W> {
     /// Commands whose work the driver has.
     pub(crate) fn lent(&self) -> usize {
         self.lent
+    }
+
+    /// The logical unit of a command on the list.
+    pub(crate) fn lun_of(&self, itt: u32) -> Option<[u8; 8]> {
+        self.entries.get(&itt).map(|entry| entry.lun)
     }
 
     /// Takes one PDU.
@@ -471,6 +478,7 @@ impl<W> Session<W> {
         let (status, segment) = match outcome {
             Outcome::Good => (ScsiStatus::Good, Vec::new()),
             Outcome::Check(sense) => (ScsiStatus::CheckCondition, reply::sense_segment(sense)),
+            Outcome::ReservationConflict => (ScsiStatus::ReservationConflict, Vec::new()),
         };
         let residual = Residual::of(expected, moved.actual_bytes);
         self.send(reply::scsi_response(itt, status, residual, moved.data_pdus), &segment, out);

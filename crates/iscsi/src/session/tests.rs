@@ -258,7 +258,7 @@ fn writes_beyond_the_budget_wait_their_turn() {
     let asked: Vec<u32> = lab.sent().iter().map(|(bhs, _)| bhs.itt()).collect();
     assert_eq!(asked, [1], "one write of 3 MiB leaves no room for another");
     lab.send(manage(9, 1, 1), &[]).unwrap();
-    lab.session.abort(9, Scope::Task(1), &mut lab.out);
+    lab.session.abort(9, Scope::Task(1, LUN), false, &mut lab.out);
     let after: Vec<(u8, u32)> = lab.sent().iter().map(|(bhs, _)| (bhs.opcode(), bhs.itt())).collect();
     assert_eq!(after, [(0x22, 9), (0x31, 2)]);
 }
@@ -310,7 +310,7 @@ fn abort_waits_for_work_that_is_out() {
     lab.begin(1, 0xC0, 1024, Flow::In(1024), &[]);
     lab.begin(2, 0xA0, 512, Flow::Out(512), &[0; 512]);
     lab.send(manage(9, 2, NO_TAG), &[]).unwrap();
-    lab.session.abort(9, Scope::Lun(LUN), &mut lab.out);
+    lab.session.abort(9, Scope::Lun(LUN), false, &mut lab.out);
     assert!(lab.sent().is_empty());
     assert_eq!(lab.session.next_read(), None, "the read is off the list");
     lab.session.finish(2, Outcome::Good, &mut lab.out);
@@ -322,7 +322,7 @@ fn abort_waits_for_work_that_is_out() {
 #[test]
 fn abort_of_an_unknown_task_says_so() {
     let mut lab = Lab::new(Parameters::default());
-    lab.session.abort(9, Scope::Task(5), &mut lab.out);
+    lab.session.abort(9, Scope::Task(5, LUN), false, &mut lab.out);
     assert_eq!(summary(&lab.sent()[0].0).1, 1);
 }
 
@@ -345,7 +345,7 @@ fn aborted_read_is_dropped_when_it_comes_back() {
     let mut lab = Lab::new(Parameters::default());
     lab.begin(1, 0xC0, 512, Flow::In(512), &[]);
     let (work, _) = lab.session.lend_read(1).unwrap();
-    lab.session.abort(9, Scope::Session, &mut lab.out);
+    lab.session.abort(9, Scope::Session, false, &mut lab.out);
     assert_eq!(lab.session.return_read(1, work, &[0; 512], &mut lab.out), ReadProgress::Aborted(1));
     let sent = lab.sent();
     assert_eq!((sent.len(), sent[0].0.opcode()), (1, 0x22));

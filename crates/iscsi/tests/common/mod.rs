@@ -39,6 +39,8 @@ pub(crate) struct Lab {
 pub(crate) struct Rules {
     pub(crate) coexistence: Coexistence,
     pub(crate) chap: Option<(&'static str, &'static str)>,
+    pub(crate) removable: bool,
+    pub(crate) portals: usize,
     pub(crate) config: ServerConfig,
 }
 
@@ -47,6 +49,8 @@ impl Default for Rules {
         Self {
             coexistence: Coexistence::Shared,
             chap: None,
+            removable: false,
+            portals: 1,
             config: ServerConfig { threads: 2, ..ServerConfig::default() },
         }
     }
@@ -150,12 +154,18 @@ impl Lab {
     pub(crate) fn serve(device: Arc<dyn BlockDevice>, rules: Rules) -> Self {
         let seen = Arc::new(Seen::default());
         let identity = scsi::UnitIdentity { serial: "lab".to_owned(), uuid: *b"lab-disk-0123456" };
-        let unit = Arc::new(scsi::LogicalUnit::new(device, identity));
+        let unit = scsi::LogicalUnit::new(device, identity);
+        let unit = Arc::new(if rules.removable { unit.removable() } else { unit });
         let config = rules.config.clone();
+        let listeners = (0..rules.portals).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let directory = Arc::new(LabDirectory { unit, rules, seen: Arc::clone(&seen) });
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let server = TargetServer::start(vec![listener], config, directory).unwrap();
+        let server = TargetServer::start(listeners, config, directory).unwrap();
         Self { server, seen }
+    }
+
+    /// The disk's URL at each portal.
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.server.local_addresses().iter().map(|at| format!("iscsi://{at}/{TARGET}/1")).collect()
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use block::{Access, BlockDevice, LogicalBlockSize, MemoryDevice, Patience};
-use scsi::{CheckCondition, Failure, LogicalUnit, Task, Transfer, UnitIdentity, Units};
+use scsi::{
+    CheckCondition, Failure, InitiatorPort, LogicalUnit, Rejection, Task, Transfer, UnitIdentity, Units,
+};
 
 /// LUN 0 on the wire.
 pub(crate) const LUN_0: [u8; 8] = [0; 8];
@@ -17,7 +19,17 @@ pub(crate) fn unit(device: Arc<dyn BlockDevice>) -> Arc<LogicalUnit> {
 
 /// A session that sees `device` as LUN 0.
 pub(crate) fn session(device: Arc<dyn BlockDevice>) -> Units {
-    Units::new([(0, unit(device))])
+    seen_by(1, &unit(device))
+}
+
+/// The initiator that the tests call by this number.
+pub(crate) fn port(number: u8) -> InitiatorPort {
+    InitiatorPort::iscsi("iqn.2026-01.lab:initiator", [0x80, 0, 0, 0, 0, number])
+}
+
+/// The session of initiator `number` with a unit that it sees as LUN 0.
+pub(crate) fn seen_by(number: u8, unit: &Arc<LogicalUnit>) -> Units {
+    Units::new(&port(number), [(0, Arc::clone(unit))])
 }
 
 /// A disk that holds a pattern, and the pattern.
@@ -38,14 +50,39 @@ pub(crate) fn contents(device: &dyn BlockDevice) -> Vec<u8> {
 pub(crate) fn told(failure: &Failure) -> CheckCondition {
     match failure {
         Failure::Check(check) | Failure::Device { check, .. } => *check,
-        Failure::WouldBlock => panic!("would block"),
+        Failure::WouldBlock | Failure::ReservationConflict => panic!("{failure}"),
     }
 }
 
 /// Carries out a command as a transport does: all of its Data-In, or nothing.
 pub(crate) fn perform(units: &Units, cdb: &[u8], data_out: &[u8]) -> Result<Vec<u8>, CheckCondition> {
-    let task = units.task(LUN_0, cdb)?;
+    let task = decode(units, cdb)?;
     carry_out(&task, data_out).map_err(|failure| told(&failure))
+}
+
+/// Decodes a command to LUN 0 that no reservation keeps out.
+pub(crate) fn decode(units: &Units, cdb: &[u8]) -> Result<Task, CheckCondition> {
+    decode_for(units, LUN_0, cdb)
+}
+
+pub(crate) fn decode_for(units: &Units, lun: [u8; 8], cdb: &[u8]) -> Result<Task, CheckCondition> {
+    units.task(lun, cdb).map_err(|rejection| match rejection {
+        Rejection::Check(check) => check,
+        Rejection::ReservationConflict => panic!("{rejection}"),
+    })
+}
+
+/// Carries out a command; `None` for a reservation conflict.
+pub(crate) fn attempt(units: &Units, cdb: &[u8], data_out: &[u8]) -> Option<Result<Vec<u8>, CheckCondition>> {
+    let task = match units.task(LUN_0, cdb) {
+        Ok(task) => task,
+        Err(Rejection::Check(check)) => return Some(Err(check)),
+        Err(Rejection::ReservationConflict) => return None,
+    };
+    match carry_out(&task, data_out) {
+        Err(Failure::ReservationConflict) => None,
+        result => Some(result.map_err(|failure| told(&failure))),
+    }
 }
 
 pub(crate) fn carry_out(task: &Task, data_out: &[u8]) -> Result<Vec<u8>, Failure> {
