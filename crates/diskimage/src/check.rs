@@ -10,6 +10,7 @@ use crate::error::{Damage, Refusal};
 use crate::format::Format;
 use crate::storage::{Storage, WritableStorage};
 use crate::vhd;
+use crate::vhdx;
 
 /// How many findings a report keeps: more tell nobody more, and a hostile file could claim millions.
 const MAX_FINDINGS: usize = 256;
@@ -63,7 +64,7 @@ pub fn check(storage: &dyn Storage, format: Format) -> Result<Report, Refusal> {
     match format {
         Format::Raw => Ok(Report::default()),
         Format::Vhd => vhd::check(storage),
-        Format::Vhdx => Err(not_checked(format)),
+        Format::Vhdx => vhdx::check(storage),
     }
 }
 

@@ -7,7 +7,7 @@
 use block::{ByteLength, ByteOffset, ByteRange};
 
 use super::header::{self, Header};
-use super::layout::{BatLayout, state};
+use super::layout::{BatLayout, state, within_disk};
 use super::locator::Locator;
 use super::metadata::{MAX_DISK_BYTES, Making, Metadata};
 use super::new_bat::{NewBat, Unset};
@@ -219,22 +219,6 @@ impl NewImage for NewVhdx {
         storage.flush()?;
         Ok(())
     }
-}
-
-/// The bits of the sectors that the disk has, and whether all of those are set.
-fn within_disk(held: &SectorBitmap, sectors: u64) -> (Vec<u8>, bool) {
-    let mut bits = held.to_vec();
-    let mut is_full = true;
-    for (first, byte) in (0_u64..).step_by(8).zip(&mut bits) {
-        let valid = match sectors.saturating_sub(first) {
-            0 => 0,
-            left @ 1..=7 => 0xFF_u8 >> 8_u64.saturating_sub(left),
-            _ => 0xFF,
-        };
-        *byte &= valid;
-        is_full &= *byte == valid;
-    }
-    (bits, is_full)
 }
 
 fn unsupported(rule: &'static str, what: String) -> NewImageError {

@@ -102,10 +102,15 @@ impl BatLayout {
         self.block_bytes.get()
     }
 
-    /// How many sectors of the disk payload block `block` has: the last block may have fewer than the others.
-    pub(super) fn sectors_in(&self, block: u64) -> u64 {
+    /// How many bytes of the disk payload block `block` has: the last block may have fewer than the others.
+    pub(super) fn used_bytes(&self, block: u64) -> u64 {
         let before = block.saturating_mul(self.block_bytes.get());
-        self.virtual_bytes.saturating_sub(before).min(self.block_bytes.get()) / self.sector_bytes
+        self.virtual_bytes.saturating_sub(before).min(self.block_bytes.get())
+    }
+
+    /// How many sectors of the disk payload block `block` has.
+    pub(super) fn sectors_in(&self, block: u64) -> u64 {
+        self.used_bytes(block) / self.sector_bytes
     }
 
     /// How many bytes the bits of a payload block take in its sector bitmap block. At least 32: a block of 1 MiB in
@@ -122,6 +127,22 @@ impl BatLayout {
     fn stride(&self) -> NonZeroU64 {
         self.chunk_ratio.saturating_add(1)
     }
+}
+
+/// The bits of the sectors that the disk has, and whether all of those are set.
+pub(super) fn within_disk(held: &[u8], sectors: u64) -> (Vec<u8>, bool) {
+    let mut bits = held.to_vec();
+    let mut is_full = true;
+    for (first, byte) in (0_u64..).step_by(8).zip(&mut bits) {
+        let valid = match sectors.saturating_sub(first) {
+            0 => 0,
+            left @ 1..=7 => 0xFF_u8 >> 8_u64.saturating_sub(left),
+            _ => 0xFF,
+        };
+        *byte &= valid;
+        is_full &= *byte == valid;
+    }
+    (bits, is_full)
 }
 
 #[cfg(test)]

@@ -251,6 +251,40 @@ impl Metadata {
     }
 }
 
+/// What is odd about items that a reader can do without: a code and the problem.
+pub(super) fn oddities(
+    storage: &dyn Storage,
+    region: Region,
+) -> Result<Vec<(&'static str, String)>, Refusal> {
+    let table = read_bytes::<TABLE_BYTES>(storage, region.at)?;
+    let mut entries = Entry::all(&table[..], region)?;
+    let mut odd = Vec::new();
+    for entry in entries.iter().filter(|entry| !entry.is_user()) {
+        // [MS-VHDX] §2.6.2: what other programs must carry along with the disk, and must not ignore.
+        let expected = match entry.id {
+            FILE_PARAMETERS | PARENT_LOCATOR => IS_REQUIRED,
+            VIRTUAL_DISK_SIZE | VIRTUAL_DISK_ID | LOGICAL_SECTOR_SIZE | PHYSICAL_SECTOR_SIZE => {
+                IS_VIRTUAL_DISK | IS_REQUIRED
+            }
+            _ => continue,
+        };
+        if entry.flags & (IS_VIRTUAL_DISK | IS_REQUIRED) != expected {
+            odd.push((
+                "vhdx-item-flags",
+                format!("item {} has the flags {:#x}, not {expected:#x}", entry.id, entry.flags),
+            ));
+        }
+    }
+    entries.retain(|entry| entry.length != 0);
+    entries.sort_unstable_by_key(|entry| entry.offset);
+    for (one, other) in entries.iter().zip(entries.iter().skip(1)) {
+        if one.offset.saturating_add(one.length) > other.offset {
+            odd.push(("vhdx-items-overlap", format!("item {} lies over item {}", other.id, one.id)));
+        }
+    }
+    Ok(odd)
+}
+
 /// Where the items are that every file must have.
 #[derive(Debug)]
 struct Items {
@@ -284,34 +318,7 @@ impl<const N: usize> Item<N> {
 
 impl Items {
     fn parse(table: &[u8], region: Region) -> Result<Self, Refusal> {
-        let damage = |problem: String| Damage::new(NAME, region.at, RULE, problem);
-        let short = || damage("it is cut short".into());
-        let mut cursor = Cursor::new(table);
-        if cursor.slice(SIGNATURE.len()) != Some(SIGNATURE) {
-            return Err(damage("the signature \"metadata\" is missing".into()).into());
-        }
-        cursor.skip(2).ok_or_else(short)?;
-        let count = cursor.le_u16().ok_or_else(short)?;
-        cursor.skip(20).ok_or_else(short)?;
-        if count > MAX_ENTRIES {
-            return Err(
-                damage(format!("it says that it has {count} entries, of at most {MAX_ENTRIES}")).into()
-            );
-        }
-        let mut entries = Vec::with_capacity(usize::from(count));
-        for _ in 0..count {
-            let entry = Entry::take(&mut cursor).ok_or_else(short)?;
-            entry.check(region).map_err(damage)?;
-            entries.push(entry);
-        }
-        let mut names: Vec<_> =
-            entries.iter().map(|entry| (entry.id.to_be_bytes(), entry.is_user())).collect();
-        names.sort_unstable();
-        // [MS-VHDX] §2.6.1.2: an identifier stands once among the system's items and once among the user's.
-        if names.iter().zip(names.iter().skip(1)).any(|(one, other)| one == other) {
-            return Err(damage("an item is listed twice".into()).into());
-        }
-        Self::find(&entries, region)
+        Self::find(&Entry::all(table, region)?, region)
     }
 
     fn find(entries: &[Entry], region: Region) -> Result<Self, Refusal> {
@@ -381,6 +388,36 @@ struct Entry {
 }
 
 impl Entry {
+    /// All entries of the table.
+    fn all(table: &[u8], region: Region) -> Result<Vec<Self>, Damage> {
+        let damage = |problem: String| Damage::new(NAME, region.at, RULE, problem);
+        let short = || damage("it is cut short".into());
+        let mut cursor = Cursor::new(table);
+        if cursor.slice(SIGNATURE.len()) != Some(SIGNATURE) {
+            return Err(damage("the signature \"metadata\" is missing".into()));
+        }
+        cursor.skip(2).ok_or_else(short)?;
+        let count = cursor.le_u16().ok_or_else(short)?;
+        cursor.skip(20).ok_or_else(short)?;
+        if count > MAX_ENTRIES {
+            return Err(damage(format!("it says that it has {count} entries, of at most {MAX_ENTRIES}")));
+        }
+        let mut entries = Vec::with_capacity(usize::from(count));
+        for _ in 0..count {
+            let entry = Entry::take(&mut cursor).ok_or_else(short)?;
+            entry.check(region).map_err(damage)?;
+            entries.push(entry);
+        }
+        let mut names: Vec<_> =
+            entries.iter().map(|entry| (entry.id.to_be_bytes(), entry.is_user())).collect();
+        names.sort_unstable();
+        // [MS-VHDX] §2.6.1.2: an identifier stands once among the system's items and once among the user's.
+        if names.iter().zip(names.iter().skip(1)).any(|(one, other)| one == other) {
+            return Err(damage("an item is listed twice".into()));
+        }
+        Ok(entries)
+    }
+
     fn take(cursor: &mut Cursor<'_>) -> Option<Self> {
         let id = Guid::from_le_bytes(cursor.array()?);
         let offset = cursor.le_u32()?;

@@ -15,6 +15,7 @@ use crate::extent::{Held, LayerExtent};
 use crate::storage::Storage;
 
 mod bat;
+mod check;
 mod create;
 mod file_type;
 mod header;
@@ -28,6 +29,7 @@ mod region;
 mod replay;
 
 use bat::Bat;
+pub(crate) use check::check;
 pub(crate) use create::NewVhdx;
 pub(crate) use file_type::is_signed;
 pub(crate) use metadata::Metadata;

@@ -95,29 +95,55 @@ pub(super) struct Overlaid {
     overlay: Arc<Overlay>,
 }
 
+/// A file that is looked at, with an overlay or without.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View<'a> {
+    pub(super) under: &'a dyn Storage,
+    pub(super) overlay: Option<&'a Overlay>,
+}
+
 impl Overlaid {
     pub(super) fn new(under: Box<dyn Storage>, overlay: Arc<Overlay>) -> Self {
         Self { under, overlay }
+    }
+
+    fn view(&self) -> View<'_> {
+        View { under: &*self.under, overlay: Some(&self.overlay) }
     }
 }
 
 impl Storage for Overlaid {
     fn len(&self) -> ByteLength {
-        ByteLength::new(self.overlay.len)
+        self.view().len()
     }
 
     fn read_at(&self, at: ByteOffset, buffer: &mut [u8], patience: Patience) -> Result<(), StorageError> {
+        self.view().read_at(at, buffer, patience)
+    }
+
+    fn allocated(&self) -> Option<ByteLength> {
+        self.under.allocated()
+    }
+}
+
+impl Storage for View<'_> {
+    fn len(&self) -> ByteLength {
+        self.overlay.map_or_else(|| self.under.len(), |overlay| ByteLength::new(overlay.len))
+    }
+
+    fn read_at(&self, at: ByteOffset, buffer: &mut [u8], patience: Patience) -> Result<(), StorageError> {
+        let Some(overlay) = self.overlay else { return self.under.read_at(at, buffer, patience) };
         check_inside(at, buffer.len(), self.len())?;
         let (mut place, mut rest) = (at.get(), buffer);
         while !rest.is_empty() {
-            let (piece, end) = self.overlay.at(place);
+            let (piece, end) = overlay.at(place);
             let count = usize::try_from(end.saturating_sub(place)).unwrap_or(usize::MAX).min(rest.len());
             let (target, tail) = rest.split_at_mut(count);
             match piece {
                 None => self.under.read_at(ByteOffset::new(place), target, patience)?,
                 Some(Piece::Zero) => target.fill(0),
                 Some(Piece::Sector(bytes)) => {
-                    let within = place.saturating_sub(self.overlay.sector_start(place));
+                    let within = place.saturating_sub(overlay.sector_start(place));
                     let from = usize::try_from(within).unwrap_or(usize::MAX);
                     for (target, byte) in target.iter_mut().zip(bytes.iter().skip(from)) {
                         *target = *byte;
@@ -128,10 +154,6 @@ impl Storage for Overlaid {
             rest = tail;
         }
         Ok(())
-    }
-
-    fn allocated(&self) -> Option<ByteLength> {
-        self.under.allocated()
     }
 }
 

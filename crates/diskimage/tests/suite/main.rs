@@ -17,3 +17,4 @@ mod refusals;
 mod samples;
 mod tools;
 mod vhd_create;
+mod vhdx_check;

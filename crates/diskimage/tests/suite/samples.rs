@@ -10,7 +10,7 @@ use diskimage::{Format, Image, Info, OpenOptions, Refusal, Subtype};
 use crate::tools::{assert_same, open, program, qemu_img, qemu_raw, run, sha256, shared};
 
 /// Unpacks a sample into `directory`.
-fn unpack(name: &str, directory: &Path) -> Option<PathBuf> {
+pub(crate) fn unpack(name: &str, directory: &Path) -> Option<PathBuf> {
     let packed = shared("samples")?.join(name);
     let target = directory.join(packed.file_stem().unwrap());
     let script = "import bz2,gzip,shutil,sys\n\
