@@ -65,6 +65,7 @@ pub fn check(storage: &dyn Storage, format: Format) -> Result<Report, Refusal> {
         Format::Raw => Ok(Report::default()),
         Format::Vhd => vhd::check(storage),
         Format::Vhdx => vhdx::check(storage),
+        Format::Qcow2 | Format::Vmdk => Err(not_checked(format)),
     }
 }
 
@@ -76,7 +77,7 @@ pub fn repair(storage: &dyn WritableStorage, format: Format) -> Result<Report, R
     match format {
         Format::Raw => Ok(Report::default()),
         Format::Vhd => vhd::repair(storage),
-        Format::Vhdx => Err(not_checked(format)),
+        Format::Vhdx | Format::Qcow2 | Format::Vmdk => Err(not_checked(format)),
     }
 }
 

@@ -60,7 +60,7 @@ pub enum Refusal {
     Storage(#[from] StorageError),
     /// No format was given, and neither contents nor ending say which it is.
     #[error(
-        "the format is not recognised: the file has neither a VHDX signature nor a VHD footer, and its ending does \
+        "the format is not recognised: the file has no signature of VHDX, VHD, qcow2 or VMDK, and its ending does \
          not say that it is raw; give the format if you know it"
     )]
     Unrecognised,
@@ -71,6 +71,13 @@ pub enum Refusal {
     Ambiguous {
         /// What the contents look like.
         contents: &'static str,
+    },
+    /// The file begins as an image of one format and ends as a VHD, and its ending names neither. Guessing either way
+    /// could serve the wrong bytes.
+    #[error("the file begins as a {signed} image and ends with a VHD footer; give the format")]
+    TwoFormats {
+        /// What it begins as.
+        signed: Format,
     },
     /// A format that is known by name only.
     #[error("this is a {name} image, which is not read here; convert it to VHDX first")]
@@ -108,6 +115,23 @@ pub enum Refusal {
         "the image is incomplete: its making was interrupted; delete the file, and make the image again from its source"
     )]
     Incomplete,
+    /// The image names another file that is part of it, and that name is not followed.
+    #[error("the image names the file {name:?}: {problem}")]
+    Beside {
+        /// The name, as far as it can be shown.
+        name: String,
+        /// Why not.
+        problem: &'static str,
+    },
+    /// The operating system refused to open a file that is part of the image.
+    #[error("the file {name:?}, which is part of the image and must lie beside it, cannot be opened")]
+    BesideAccess {
+        /// The name, as far as it can be shown.
+        name: String,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
     /// There is no block in it.
     #[error("the disk is empty: it has no block")]
     Empty,

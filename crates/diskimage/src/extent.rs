@@ -84,8 +84,21 @@ pub(crate) enum Held {
     File { at: u64 },
     /// It belongs here in this file, but lies in the file's log.
     Replayed { at: u64 },
+    /// It lies in this file in a form that only the reader of its format can make bytes of.
+    Encoded,
     /// The parent tells. Only a differencing image says so.
     Parent,
+}
+
+impl Held {
+    /// What continues this run `bytes` further on: only then are two pieces one extent.
+    pub(crate) fn advanced(self, bytes: u64) -> Self {
+        match self {
+            Self::File { at } => Self::File { at: at.saturating_add(bytes) },
+            Self::Replayed { at } => Self::Replayed { at: at.saturating_add(bytes) },
+            Self::Zero | Self::Encoded | Self::Parent => self,
+        }
+    }
 }
 
 impl LayerExtent {
@@ -101,6 +114,7 @@ impl LayerExtent {
             Held::Zero | Held::Parent => Source::Zero,
             Held::File { at } => Source::File { layer, at: ByteOffset::new(at) },
             Held::Replayed { at } => Source::Replayed { layer, at: ByteOffset::new(at) },
+            Held::Encoded => Source::Encoded { layer },
         };
         Extent { range: self.range, source }
     }

@@ -12,7 +12,7 @@ use block::{ByteOffset, Patience};
 use crate::error::Refusal;
 use crate::storage::{Storage, StorageError};
 use crate::vhd::Footer;
-use crate::vhdx;
+use crate::{qcow2, vhdx, vmdk};
 
 /// A format that is read here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,11 +23,15 @@ pub enum Format {
     Vhd,
     /// Virtual Hard Disk v2, as of Hyper-V since Windows Server 2012.
     Vhdx,
+    /// qemu's own format. Read, not written.
+    Qcow2,
+    /// VMware's format, of one file or several. Read, not written.
+    Vmdk,
 }
 
 /// A name that is none of the formats'.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} is not an image format; there are raw, vhd and vhdx")]
+#[error("{name:?} is not an image format; there are raw, vhd, vhdx, qcow2 and vmdk")]
 pub struct UnknownFormat {
     /// The name.
     pub name: String,
@@ -41,7 +45,22 @@ impl Format {
             "raw" | "img" | "dd" => Some(Self::Raw),
             "vhd" | "avhd" => Some(Self::Vhd),
             "vhdx" | "avhdx" => Some(Self::Vhdx),
+            "qcow2" | "qcow" => Some(Self::Qcow2),
+            "vmdk" => Some(Self::Vmdk),
             _ => None,
+        }
+    }
+}
+
+impl Format {
+    /// As it is written in a sentence.
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Vhd => "VHD",
+            Self::Vhdx => "VHDX",
+            Self::Qcow2 => "qcow2",
+            Self::Vmdk => "VMDK",
         }
     }
 }
@@ -52,6 +71,8 @@ impl fmt::Display for Format {
             Self::Raw => "raw",
             Self::Vhd => "vhd",
             Self::Vhdx => "vhdx",
+            Self::Qcow2 => "qcow2",
+            Self::Vmdk => "vmdk",
         })
     }
 }
@@ -64,17 +85,17 @@ impl FromStr for Format {
             "raw" => Ok(Self::Raw),
             "vhd" => Ok(Self::Vhd),
             "vhdx" => Ok(Self::Vhdx),
+            "qcow2" => Ok(Self::Qcow2),
+            "vmdk" => Ok(Self::Vmdk),
             _ => Err(UnknownFormat { name: name.into() }),
         }
     }
 }
 
 /// Formats that are known by their signature and not read, with where it stands.
-const FOREIGN: [(&str, usize, &[u8]); 7] = [
-    ("qcow2", 0, b"QFI\xFB"),
-    ("VMDK", 0, b"KDMV"),
-    ("VMDK", 0, b"COWD"),
-    ("VMDK", 0, b"# Disk DescriptorFile"),
+const FOREIGN: [(&str, usize, &[u8]); 5] = [
+    ("VMDK of the kind vmfsSparse (COWD)", 0, b"COWD"),
+    ("VMDK of the kind seSparse", 0, b"\xBE\xBA\xFE\xCA\0\0\0\0"),
     ("VDI", 0x40, b"\x7F\x10\xDA\xBE"),
     ("xz-compressed", 0, b"\xFD7zXZ\0"),
     ("zstd-compressed", 0, b"\x28\xB5\x2F\xFD"),
@@ -88,16 +109,27 @@ pub(crate) fn probe(storage: &dyn Storage, ending: Option<Format>) -> Result<For
     storage.read_at(ByteOffset::ZERO, head, Patience::Blocking)?;
     let foreign =
         FOREIGN.iter().find(|(_, at, magic)| head.get(*at..).is_some_and(|rest| rest.starts_with(magic)));
-    let contents = if vhdx::is_signed(head) {
+    let signed = if vhdx::is_signed(head) {
         Some(Format::Vhdx)
-    } else if has_vhd_footer(storage, head)? {
-        Some(Format::Vhd)
+    } else if qcow2::is_signed(head) {
+        Some(Format::Qcow2)
+    } else if vmdk::is_signed(head) {
+        Some(Format::Vmdk)
     } else {
         None
     };
+    let contents = match (signed, has_vhd_footer(storage, head)?) {
+        // The start of a fixed VHD is its disk's first sector, which whoever writes into the disk can make look like
+        // anything; the end of another image may be its disk's as well.
+        (Some(signed), true) => match ending {
+            Some(ending) if [Format::Vhd, signed].contains(&ending) => Some(ending),
+            _ => return Err(Refusal::TwoFormats { signed }),
+        },
+        (None, true) => Some(Format::Vhd),
+        (signed, false) => signed,
+    };
     match (contents, foreign, ending) {
-        (Some(Format::Vhdx), _, Some(Format::Raw)) => Err(Refusal::Ambiguous { contents: "VHDX" }),
-        (Some(_), _, Some(Format::Raw)) => Err(Refusal::Ambiguous { contents: "VHD" }),
+        (Some(format), _, Some(Format::Raw)) => Err(Refusal::Ambiguous { contents: format.title() }),
         (None, Some((name, ..)), Some(Format::Raw)) => Err(Refusal::Ambiguous { contents: name }),
         (Some(format), ..) => Ok(format),
         (None, Some((name, ..)), _) => Err(Refusal::Foreign { name }),
@@ -105,6 +137,13 @@ pub(crate) fn probe(storage: &dyn Storage, ending: Option<Format>) -> Result<For
         (None, None, Some(Format::Vhdx)) => {
             Err(Refusal::NotThisFormat { format: Format::Vhdx, problem: "it has no VHDX signature" })
         }
+        (None, None, Some(Format::Qcow2)) => {
+            Err(Refusal::NotThisFormat { format: Format::Qcow2, problem: "it has no qcow2 signature" })
+        }
+        (None, None, Some(Format::Vmdk)) => Err(Refusal::NotThisFormat {
+            format: Format::Vmdk,
+            problem: "it has neither the signature of a sparse extent nor that of a descriptor",
+        }),
         (None, None, Some(Format::Vhd)) => Err(Refusal::NotThisFormat {
             format: Format::Vhd,
             problem: "it has no VHD footer, at its end or start",
@@ -126,10 +165,13 @@ mod tests {
 
     #[test]
     fn names_parse_as_they_are_shown() {
-        for format in [Format::Raw, Format::Vhd, Format::Vhdx] {
+        for format in [Format::Raw, Format::Vhd, Format::Vhdx, Format::Qcow2, Format::Vmdk] {
             assert_eq!(format.to_string().parse(), Ok(format));
         }
-        let error = "qcow2".parse::<Format>().unwrap_err();
-        assert_eq!(error.to_string(), "\"qcow2\" is not an image format; there are raw, vhd and vhdx");
+        let error = "vdi".parse::<Format>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "\"vdi\" is not an image format; there are raw, vhd, vhdx, qcow2 and vmdk"
+        );
     }
 }

@@ -74,7 +74,14 @@ fn bytes_at(file: &MemoryStorage, at: u64, length: u64) -> Vec<u8> {
 }
 
 fn open_storage(file: &MemoryStorage) {
-    for format in [None, Some(Format::Vhd), Some(Format::Vhdx), Some(Format::Raw)] {
+    for format in [
+        None,
+        Some(Format::Vhd),
+        Some(Format::Vhdx),
+        Some(Format::Raw),
+        Some(Format::Qcow2),
+        Some(Format::Vmdk),
+    ] {
         if let Ok(image) = Image::from_storage(Box::new(file.clone()), OpenOptions { format }) {
             read_some(&image);
         }

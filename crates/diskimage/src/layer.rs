@@ -6,15 +6,18 @@ use std::path::{Path, PathBuf};
 
 use block::{ByteLength, ByteOffset, ByteRange, LogicalBlockSize, Patience};
 
+use crate::beside;
 use crate::bitmap::Scratch;
 use crate::error::{Damage, Refusal, ResolveError};
 use crate::extent::{LayerExtent, LayerIndex};
 use crate::format::{self, Format};
 use crate::guid::Guid;
+use crate::qcow2::Qcow2;
 use crate::raw::Raw;
 use crate::storage::Storage;
 use crate::vhd::Vhd;
 use crate::vhdx::Vhdx;
+use crate::vmdk::Vmdk;
 
 /// How an image keeps its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +84,8 @@ enum Layout {
     Raw(Raw),
     Vhd(Box<Vhd>),
     Vhdx(Box<Vhdx>),
+    Qcow2(Box<Qcow2>),
+    Vmdk(Vmdk),
 }
 
 impl Layer {
@@ -116,6 +121,21 @@ impl Layer {
                 let bytes = metadata.virtual_bytes;
                 (Layout::Vhdx(Box::new(vhdx)), bytes)
             }
+            Format::Qcow2 => {
+                let qcow2 = Qcow2::open(&*storage)?;
+                if let Some(backing) = qcow2.backing() {
+                    let what = format!("a qcow2 image with a backing file ({:?})", backing.name);
+                    return Err(Refusal::unsupported("[qcow2] Header", what));
+                }
+                let bytes = qcow2.virtual_bytes();
+                (Layout::Qcow2(Box::new(qcow2)), bytes)
+            }
+            Format::Vmdk => {
+                let vmdk;
+                (vmdk, storage) = Vmdk::open(storage, &|name| beside::open(path, name))?;
+                let bytes = vmdk.virtual_bytes();
+                (Layout::Vmdk(vmdk), bytes)
+            }
         };
         let size = ByteLength::new(bytes);
         Ok(Self { path: path.map(Path::to_owned), storage, layout, size, logical_block, physical_block })
@@ -131,6 +151,8 @@ impl Layer {
             Layout::Raw(_) => Format::Raw,
             Layout::Vhd(_) => Format::Vhd,
             Layout::Vhdx(_) => Format::Vhdx,
+            Layout::Qcow2(_) => Format::Qcow2,
+            Layout::Vmdk(_) => Format::Vmdk,
         }
     }
 
@@ -148,7 +170,7 @@ impl Layer {
 
     pub(crate) fn identity(&self) -> Option<[u8; 16]> {
         let guid = match &self.layout {
-            Layout::Raw(_) => return None,
+            Layout::Raw(_) | Layout::Qcow2(_) | Layout::Vmdk(_) => return None,
             Layout::Vhd(vhd) => vhd.footer().unique_id,
             Layout::Vhdx(vhdx) => vhdx.metadata().virtual_disk_id,
         };
@@ -168,6 +190,12 @@ impl Layer {
                 let subtype = if metadata.leave_blocks_allocated { Subtype::Fixed } else { Subtype::Dynamic };
                 let creator = readable(vhdx.creator());
                 (subtype, Some(u64::from(metadata.block_bytes)), creator, vhdx.is_replayed())
+            }
+            Layout::Qcow2(qcow2) => (Subtype::Dynamic, Some(qcow2.cluster_bytes()), None, false),
+            Layout::Vmdk(vmdk) => {
+                let grain = vmdk.grain_bytes();
+                let subtype = if grain.is_some() { Subtype::Dynamic } else { Subtype::Fixed };
+                (subtype, grain, None, false)
             }
         };
         Info {
@@ -200,12 +228,21 @@ impl Layer {
             Layout::Raw(raw) => Ok(raw.extent(range)),
             Layout::Vhd(vhd) => vhd.extent(&*self.storage, range, patience, scratch),
             Layout::Vhdx(vhdx) => vhdx.extent(&*self.storage, range, patience, scratch),
+            Layout::Qcow2(qcow2) => qcow2.extent(&*self.storage, range, patience),
+            Layout::Vmdk(vmdk) => vmdk.extent(&*self.storage, range, patience),
         }
     }
 
     /// Fills `buffer` with the bytes of the disk from `at` on, which this layer called encoded.
-    pub(crate) fn decode(&self, at: ByteOffset, _: &mut [u8], _: Patience) -> Result<(), ResolveError> {
-        match self.layout {
+    pub(crate) fn decode(
+        &self,
+        at: ByteOffset,
+        buffer: &mut [u8],
+        patience: Patience,
+    ) -> Result<(), ResolveError> {
+        match &self.layout {
+            Layout::Qcow2(qcow2) => qcow2.decode(&*self.storage, at.get(), buffer, patience),
+            Layout::Vmdk(vmdk) => vmdk.decode(&*self.storage, at.get(), buffer, patience),
             Layout::Raw(_) | Layout::Vhd(_) | Layout::Vhdx(_) => {
                 let problem =
                     format!("the run at {at} of the disk is encoded, in a format that knows no such runs");

@@ -1,4 +1,4 @@
-//! Disk image formats: raw, VHD and VHDX, read as block devices.
+//! Disk image formats: raw, VHD and VHDX, and to read only qcow2 and VMDK, as block devices.
 //!
 //! # The theory
 //! An image file is two things: a few small structures that say where the bytes of the disk lie, and the bytes.
@@ -33,9 +33,11 @@
     allow(clippy::arithmetic_side_effects, reason = "a test that overflows fails, as it should")
 )]
 
+mod beside;
 mod bitmap;
 mod chain;
 pub mod check;
+mod compressed;
 mod cursor;
 mod error;
 mod extent;
@@ -47,11 +49,14 @@ mod layer;
 mod mutable;
 mod new_image;
 pub mod ops;
+mod qcow2;
 mod raw;
+mod second_level;
 pub mod storage;
 mod table;
 mod vhd;
 mod vhdx;
+mod vmdk;
 mod watch;
 
 pub use check::{Finding, Report, Severity};

@@ -31,6 +31,7 @@ pub fn create(
         Format::Raw => Ok(Box::new(NewRaw::create(storage, spec)?)),
         Format::Vhd => vhd::create(storage, spec, SystemTime::now()),
         Format::Vhdx => Ok(Box::new(NewVhdx::begin(storage, spec)?)),
+        Format::Qcow2 | Format::Vmdk => Err(NewImageError::ReadOnlyFormat { format: spec.format }),
     }
 }
 
@@ -128,6 +129,12 @@ pub trait NewImage: std::fmt::Debug + Send {
 /// A new image could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum NewImageError {
+    /// The format is one that others write.
+    #[error("{format} images are read, not written; make a VHDX instead")]
+    ReadOnlyFormat {
+        /// The format.
+        format: Format,
+    },
     /// The format cannot express this.
     #[error("a {format} image cannot have {what} ({rule})")]
     Unsupported {

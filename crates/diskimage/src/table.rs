@@ -28,6 +28,10 @@ const MAX_OPENING_BYTES: u64 = 1 << 20;
 /// How an entry is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Width {
+    /// 32 bits, little-endian: VMDK.
+    Le32,
+    /// 64 bits, big-endian: qcow2.
+    Be64,
     /// 32 bits, big-endian: VHD.
     Be32,
     /// 64 bits, little-endian: VHDX.
@@ -73,21 +77,23 @@ pub(crate) fn claims_overlap(mut claims: Vec<(u64, u64, u64)>) -> Option<(u64, u
 impl Width {
     const fn bytes(self) -> u64 {
         match self {
-            Self::Be32 => 4,
-            Self::Le64 => 8,
+            Self::Be32 | Self::Le32 => 4,
+            Self::Be64 | Self::Le64 => 8,
         }
     }
 
     const fn entries_per_page(self) -> u64 {
         match self {
-            Self::Be32 => PAGE_BYTES / 4,
-            Self::Le64 => PAGE_BYTES / 8,
+            Self::Be32 | Self::Le32 => PAGE_BYTES / 4,
+            Self::Be64 | Self::Le64 => PAGE_BYTES / 8,
         }
     }
 
     fn decode(self, bytes: &[u8]) -> Vec<u64> {
         match self {
             Self::Be32 => bytes.as_chunks().0.iter().map(|&b| u64::from(u32::from_be_bytes(b))).collect(),
+            Self::Le32 => bytes.as_chunks().0.iter().map(|&b| u64::from(u32::from_le_bytes(b))).collect(),
+            Self::Be64 => bytes.as_chunks().0.iter().map(|&b| u64::from_be_bytes(b)).collect(),
             Self::Le64 => bytes.as_chunks().0.iter().map(|&b| u64::from_le_bytes(b)).collect(),
         }
     }

@@ -163,6 +163,7 @@ impl MutableImage {
             Format::Vhd | Format::Vhdx => {
                 return Err(Refusal::unsupported("Headwater", format!("writing into {format} images")));
             }
+            Format::Qcow2 | Format::Vmdk => return Err(read_only(format)),
         };
         let geometry = writer.geometry();
         below.check(geometry.logical_block)?;
@@ -261,10 +262,16 @@ fn format_of(storage: &dyn Storage, options: OpenOptions, ending: Option<Format>
     }
 }
 
+fn read_only(format: Format) -> Refusal {
+    let what = format!("writing into {format} images, which are read only (convert the image to VHDX)");
+    Refusal::unsupported("Headwater", what)
+}
+
 /// What children recognise the image by.
 pub(crate) fn linkage_of(storage: &dyn Storage, format: Format) -> Result<Option<Guid>, Refusal> {
     match format {
         Format::Raw => Ok(None),
+        Format::Qcow2 | Format::Vmdk => Err(read_only(format)),
         Format::Vhd => Footer::read(storage).map(|(footer, _)| Some(footer.unique_id)),
         Format::Vhdx => vhdx::linkage(storage).map(Some),
     }

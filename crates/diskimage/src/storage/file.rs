@@ -49,6 +49,19 @@ impl FileStorage {
         Self::open_with(path, File::options().read(true))
     }
 
+    /// Opens the file at `path` for reading, if it is a regular file itself: a symbolic link is not followed, a device
+    /// is not opened.
+    ///
+    /// # Errors
+    /// [`FileStorageError`].
+    pub(crate) fn open_regular(path: &Path) -> Result<Self, FileStorageError> {
+        let storage = Self::open_flagged(path, File::options().read(true), OFlags::NOFOLLOW)?;
+        if !storage.is_regular {
+            return Err(FileStorageError::NotAFile { found: "a block device" });
+        }
+        Ok(storage)
+    }
+
     /// Opens the file at `path`, which is there, for reading and writing.
     ///
     /// # Errors
@@ -66,8 +79,16 @@ impl FileStorage {
     }
 
     fn open_with(path: &Path, options: &mut std::fs::OpenOptions) -> Result<Self, FileStorageError> {
+        Self::open_flagged(path, options, OFlags::empty())
+    }
+
+    fn open_flagged(
+        path: &Path,
+        options: &mut std::fs::OpenOptions,
+        flags: OFlags,
+    ) -> Result<Self, FileStorageError> {
         // Without O_NONBLOCK the opening of a named pipe would wait for a writer; files and disks ignore it.
-        let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
+        let flags = i32::try_from((flags | OFlags::NONBLOCK).bits()).unwrap_or_default();
         let file = options.custom_flags(flags).open(path).map_err(FileStorageError::Access)?;
         let metadata = file.metadata().map_err(FileStorageError::Access)?;
         let kind = metadata.file_type();

@@ -12,10 +12,12 @@ use block::{ByteLength, ByteOffset, ByteRange, Patience};
 
 mod crash;
 mod file;
+mod joined;
 mod memory;
 
 pub use crash::{CrashStorage, Event, Survival};
 pub use file::{FileStorage, FileStorageError};
+pub(crate) use joined::JoinedStorage;
 pub use memory::MemoryStorage;
 
 /// A file that is read at places. Unless it is written through [`WritableStorage`] by who reads it, its bytes and

@@ -6,6 +6,7 @@ mod builder;
 mod conformance;
 mod create;
 mod damage;
+mod foreign;
 mod fuzz_smoke;
 mod generator;
 mod large;

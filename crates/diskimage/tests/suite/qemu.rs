@@ -43,6 +43,8 @@ impl Kind {
         match self.format {
             Format::Vhd => "vpc",
             Format::Vhdx => "vhdx",
+            Format::Qcow2 => "qcow2",
+            Format::Vmdk => "vmdk",
             Format::Raw => "raw",
         }
     }

@@ -16,12 +16,22 @@ fn refusal(path: &Path) -> String {
 #[test]
 fn foreign_formats_are_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
-    for (format, name) in [("qcow2", "qcow2"), ("vmdk", "VMDK"), ("vdi", "VDI")] {
+    for ending in ["vdi", "vhdx", "bin"] {
+        let path = directory.path().join(format!("disk.{ending}"));
+        qemu_img(&["create", "-q", "-f", "vdi"], &[&path, "10M".as_ref()]);
+        let refusal = refusal(&path);
+        assert!(refusal.starts_with("this is a VDI image"), "{refusal}");
+    }
+}
+
+#[test]
+fn formats_are_recognised_whatever_the_ending_says() {
+    let directory = tempfile::tempdir().unwrap();
+    for format in ["qcow2", "vmdk"] {
         for ending in [format, "vhdx", "bin"] {
             let path = directory.path().join(format!("{format}.{ending}"));
             qemu_img(&["create", "-q", "-f", format], &[&path, "10M".as_ref()]);
-            let refusal = refusal(&path);
-            assert!(refusal.starts_with(&format!("this is a {name} image")), "{refusal}");
+            assert_eq!(open(&path).format().to_string(), format);
         }
     }
 }
@@ -53,10 +63,41 @@ fn raw_file_that_looks_like_another_format_is_not_guessed_at() {
     assert!(refusal(&path).contains("its contents look like qcow2"));
 }
 
+/// The guest of a fixed VHD can write a header of another format into the first sector of its disk.
+#[test]
+fn fixed_vhd_whose_disk_begins_as_another_format_is_not_guessed_at() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    qemu_img(&["create", "-q", "-f", "vpc", "-o", "subformat=fixed"], &[&path("disk.vhd"), "10M".as_ref()]);
+    for (format, start) in
+        [("vhdx", &b"vhdxfile"[..]), ("qcow2", b"QFI\xFB"), ("vmdk", b"# Disk DescriptorFile")]
+    {
+        let file = std::fs::File::options().write(true).open(path("disk.vhd")).unwrap();
+        rustix::io::pwrite(&file, start, 0).unwrap();
+        assert_eq!(open(&path("disk.vhd")).format(), Format::Vhd);
+        for ending in ["bin", "raw"] {
+            let other = path(&format!("disk.{ending}"));
+            std::fs::copy(path("disk.vhd"), &other).unwrap();
+            let refusal = refusal(&other);
+            assert!(
+                refusal.contains(&format!("begins as a {format} image and ends with a VHD")),
+                "{refusal}"
+            );
+            assert_eq!(open_as(&other, Some(Format::Vhd)).format(), Format::Vhd);
+        }
+        rustix::io::pwrite(&file, &[0; 32], 0).unwrap();
+    }
+}
+
 #[test]
 fn ending_without_the_signature_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    for (name, expected) in [("a.vhdx", "not a vhdx image"), ("a.vhd", "not a vhd image")] {
+    for (name, expected) in [
+        ("a.vhdx", "not a vhdx image"),
+        ("a.vhd", "not a vhd image"),
+        ("a.qcow2", "not a qcow2 image"),
+        ("a.vmdk", "not a vmdk image"),
+    ] {
         let path = directory.path().join(name);
         std::fs::write(&path, [1; 4096]).unwrap();
         assert!(refusal(&path).contains(expected));
@@ -65,7 +106,7 @@ fn ending_without_the_signature_is_refused() {
 
 #[test]
 fn given_format_without_the_signature_is_refused() {
-    for format in [Format::Vhd, Format::Vhdx] {
+    for format in [Format::Vhd, Format::Vhdx, Format::Qcow2, Format::Vmdk] {
         for bytes in [&[][..], &[1; 700], &[0; 70_000]] {
             let options = OpenOptions { format: Some(format) };
             let result = Image::from_storage(Box::new(MemoryStorage::new(bytes)), options);

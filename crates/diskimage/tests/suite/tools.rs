@@ -106,6 +106,8 @@ pub(crate) fn assert_same_as_7z(image: &Image, path: &Path) {
     let kind = match image.format() {
         Format::Vhd => "-tVHD",
         Format::Vhdx => "-tVHDX",
+        Format::Qcow2 => "-tQCOW",
+        Format::Vmdk => "-tVMDK",
         Format::Raw => panic!("7-Zip reads no raw images"),
     };
     let mut child = program("7z", "p7zip-full")

@@ -60,6 +60,13 @@ fn open(vdisk: &Vdisk) -> anyhow::Result<GoldenImage> {
     });
     let image = Image::open(&vdisk.path, OpenOptions { format })?;
     let info = image.info();
+    // A disk in several files has no one file that tells when its contents change, and expanding clusters at every
+    // device's every read helps nobody.
+    anyhow::ensure!(
+        matches!(info.format, Format::Raw | Format::Vhd | Format::Vhdx),
+        "it is a {} image; devices are served from raw, VHD and VHDX images: convert it to VHDX",
+        info.format
+    );
     let fingerprint = fingerprint(&vdisk.path, image.identity())?;
     tracing::info!(
         vdisk = vdisk.name,

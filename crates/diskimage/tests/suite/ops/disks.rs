@@ -42,6 +42,8 @@ pub(crate) fn qemu_name(format: diskimage::Format) -> &'static str {
         diskimage::Format::Vhd => "vpc",
         diskimage::Format::Vhdx => "vhdx",
         diskimage::Format::Raw => "raw",
+        diskimage::Format::Qcow2 => "qcow2",
+        diskimage::Format::Vmdk => "vmdk",
     }
 }
 
