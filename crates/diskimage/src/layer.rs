@@ -253,7 +253,7 @@ impl Layer {
 }
 
 /// A name out of a file, fit to be shown: without what could move a terminal's cursor, and not endless.
-fn readable(name: &str) -> Option<String> {
+pub(crate) fn readable(name: &str) -> Option<String> {
     const MAX_CHARS: usize = 128;
     let shown: String = name.chars().filter(|c| !c.is_control()).take(MAX_CHARS).collect();
     let shown = shown.trim();

@@ -11,7 +11,6 @@ use crate::error::Refusal;
 #[derive(Clone, Debug)]
 pub(crate) struct Below(Option<Arc<dyn BlockDevice>>);
 
-#[allow(dead_code, reason = "the writers of differencing images read through it")]
 impl Below {
     pub(crate) fn new(parent: Option<Arc<dyn BlockDevice>>) -> Self {
         Self(parent)

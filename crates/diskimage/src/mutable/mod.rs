@@ -22,7 +22,7 @@ use crate::guid::Guid;
 use crate::image::{Info, OpenOptions};
 use crate::storage::{FileStorage, FileStorageError, Storage, WritableStorage};
 use crate::vhd::Footer;
-use crate::vhdx;
+use crate::vhdx::{self, VhdxWriter};
 
 mod below;
 mod raw;
@@ -160,13 +160,13 @@ impl MutableImage {
         }
         let writer: Box<dyn Writer> = match format {
             Format::Raw => Box::new(RawWriter::open(storage)?),
-            Format::Vhd | Format::Vhdx => {
+            Format::Vhdx => Box::new(VhdxWriter::open(storage, below)?),
+            Format::Vhd => {
                 return Err(Refusal::unsupported("Headwater", format!("writing into {format} images")));
             }
             Format::Qcow2 | Format::Vmdk => return Err(read_only(format)),
         };
         let geometry = writer.geometry();
-        below.check(geometry.logical_block)?;
         Ok(Self { format, geometry, writer })
     }
 

@@ -42,8 +42,8 @@ impl MemoryStorage {
                 .min(usize::try_from(u64::MAX.wrapping_sub(place)).unwrap_or(usize::MAX));
             let (piece, tail) = rest.split_at(count);
             let page = self.pages.entry(page).or_insert_with(|| vec![0; room(0)].into());
-            for (target, byte) in page.iter_mut().skip(within).zip(piece) {
-                *target = *byte;
+            if let Some(target) = page.get_mut(within..).and_then(|page| page.get_mut(..count)) {
+                target.copy_from_slice(piece);
             }
             place = place.saturating_add(u64::try_from(count).unwrap_or_default());
             rest = tail;

@@ -27,6 +27,7 @@ mod new_bat;
 mod overlay;
 mod region;
 mod replay;
+mod write;
 
 use bat::Bat;
 pub(crate) use check::check;
@@ -35,6 +36,7 @@ pub(crate) use file_type::is_signed;
 pub(crate) use metadata::Metadata;
 use overlay::{Overlaid, Overlay, Piece};
 use region::RegionTable;
+pub(crate) use write::VhdxWriter;
 
 pub(crate) const MIB: u64 = 1 << 20;
 

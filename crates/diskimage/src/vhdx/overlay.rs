@@ -83,6 +83,16 @@ impl Overlay {
         }
     }
 
+    /// How long the file is after the replay.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// All changes, by their first and behind-last byte.
+    pub(super) fn runs(&self) -> impl Iterator<Item = (u64, u64, &Piece)> {
+        self.runs.iter().map(|(&start, run)| (start, run.end, &run.piece))
+    }
+
     fn sector_start(&self, at: u64) -> u64 {
         self.runs.range(..=at).next_back().map_or(at, |(&start, _)| start)
     }

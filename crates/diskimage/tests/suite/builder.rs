@@ -16,6 +16,10 @@ pub(crate) struct Vhdx {
     pub(crate) block_bytes: u32,
     pub(crate) sector: u32,
     pub(crate) virtual_bytes: u64,
+    /// Whether its blocks stay allocated.
+    pub(crate) is_fixed: bool,
+    /// Whether it is a differencing file. Its locator names a parent that nobody has.
+    pub(crate) has_parent: bool,
     /// The BAT's entries, by their index in the table, as they are stored.
     pub(crate) bat: Vec<(u64, u64)>,
     /// What lies where in the file, behind the structures.
@@ -35,6 +39,8 @@ impl Vhdx {
             block_bytes: 1 << 20,
             sector: 512,
             virtual_bytes,
+            is_fixed: false,
+            has_parent: false,
             bat: Vec::new(),
             data: Vec::new(),
             file_bytes: BAT_AT + bat_bytes.min(MIB) + room,
@@ -64,7 +70,7 @@ impl Vhdx {
         for at in [0x30000, 0x40000] {
             put(at, &self.region_table());
         }
-        put(METADATA_AT, &metadata_table());
+        put(METADATA_AT, &self.metadata_table());
         put(METADATA_AT + 0x10000, &self.metadata_items());
         for (index, entry) in &self.bat {
             put(BAT_AT + index * 8, &entry.to_le_bytes());
@@ -119,26 +125,60 @@ impl Vhdx {
 
     fn metadata_items(&self) -> Vec<u8> {
         let mut items = self.block_bytes.to_le_bytes().to_vec();
-        items.extend([0; 4]);
+        items.extend((u32::from(self.is_fixed) | (u32::from(self.has_parent) << 1)).to_le_bytes());
         items.extend(self.virtual_bytes.to_le_bytes());
         items.extend([0x22; 16]);
         items.extend(self.sector.to_le_bytes());
         items.extend(512_u32.to_le_bytes());
+        items.resize(LOCATOR_OFFSET as usize, 0);
+        items.extend(locator());
         items
+    }
+
+    fn metadata_table(&self) -> Vec<u8> {
+        metadata_table(if self.has_parent { 6 } else { 5 })
     }
 }
 
-fn metadata_table() -> Vec<u8> {
-    let mut table = b"metadata\0\0\x05\0".to_vec();
+/// Where the parent locator stands among the items.
+const LOCATOR_OFFSET: u32 = 0x100;
+
+/// A parent locator ([MS-VHDX] §2.6.2.6).
+fn locator() -> Vec<u8> {
+    let utf16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+    let pairs =
+        [("parent_linkage", "{11111111-1111-1111-1111-111111111111}"), ("relative_path", ".\\parent.vhdx")];
+    let mut locator = guid_bytes(0xB04A_EFB7_D19E_4A81_B789_25B8_E944_5913).to_vec();
+    locator.extend([0, 0, pairs.len() as u8, 0]);
+    let mut texts = Vec::new();
+    let texts_at = 20 + 12 * pairs.len();
+    for (key, value) in pairs {
+        let (key, value) = (utf16(key), utf16(value));
+        let key_at = (texts_at + texts.len()) as u32;
+        locator.extend(key_at.to_le_bytes());
+        locator.extend((key_at + key.len() as u32).to_le_bytes());
+        locator.extend((key.len() as u16).to_le_bytes());
+        locator.extend((value.len() as u16).to_le_bytes());
+        texts.extend(key);
+        texts.extend(value);
+    }
+    locator.extend(texts);
+    locator
+}
+
+fn metadata_table(count: usize) -> Vec<u8> {
+    let mut table = b"metadata\0\0".to_vec();
+    table.extend((count as u16).to_le_bytes());
     table.resize(32, 0);
-    let items: [(u128, u32, u32); 5] = [
+    let items: [(u128, u32, u32); 6] = [
         (0xCAA1_6737_FA36_4D43_B3B6_33F0_AA44_E76B, 0, 8),
         (0x2FA5_4224_CD1B_4876_B211_5DBE_D83B_F4B8, 8, 8),
         (0xBECA_12AB_B2E6_4523_93EF_C309_E000_C746, 16, 16),
         (0x8141_BF1D_A96F_4709_BA47_F233_A8FA_AB5F, 32, 4),
         (0xCDA3_48C7_445D_4471_9CC9_E988_5251_C556, 36, 4),
+        (0xA8D3_5F2D_B30B_454D_ABF7_D3D8_4834_AB0C, LOCATOR_OFFSET, locator().len() as u32),
     ];
-    for (guid, offset, length) in items {
+    for (guid, offset, length) in items.into_iter().take(count) {
         table.extend(guid_bytes(guid));
         table.extend((0x10000 + offset).to_le_bytes());
         table.extend(length.to_le_bytes());

@@ -19,3 +19,5 @@ mod samples;
 mod tools;
 mod vhd_create;
 mod vhdx_check;
+mod vhdx_crash;
+mod vhdx_write;

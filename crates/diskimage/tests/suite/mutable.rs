@@ -2,8 +2,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::builder::MIB;
 use block::conformance::writable;
 use block::{BlockDevice, BlockError, ByteLength, ByteOffset, ByteRange, Patience};
 use diskimage::storage::{CrashStorage, MemoryStorage, Storage, StorageError, WritableStorage};
@@ -23,11 +24,22 @@ fn raw_image_conforms_for_writing() {
     writable(&|| Box::new(raw_of((1 << 20) - 77)));
 }
 
-/// Storage whose flushes can be made to fail.
+/// Storage whose flushes can be made to fail, and that can be full.
 #[derive(Debug)]
 struct Failing {
-    under: CrashStorage,
+    under: Arc<CrashStorage>,
     fails: Arc<AtomicBool>,
+    /// How long the file can be.
+    room: Arc<AtomicU64>,
+}
+
+impl Failing {
+    fn check_room(&self, end: u64) -> Result<(), StorageError> {
+        if end <= self.room.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        Err(StorageError::Write { at: ByteOffset::new(end), source: io::ErrorKind::StorageFull.into() })
+    }
 }
 
 impl Storage for Failing {
@@ -42,10 +54,12 @@ impl Storage for Failing {
 
 impl WritableStorage for Failing {
     fn write_at(&self, at: ByteOffset, data: &[u8]) -> Result<(), StorageError> {
+        self.check_room(at.get() + data.len() as u64)?;
         self.under.write_at(at, data)
     }
 
     fn set_len(&self, len: ByteLength) -> Result<(), StorageError> {
+        self.check_room(len.get())?;
         self.under.set_len(len)
     }
 
@@ -64,8 +78,8 @@ impl WritableStorage for Failing {
 #[test]
 fn image_takes_no_more_writes_once_a_flush_has_failed() {
     let fails = Arc::new(AtomicBool::new(false));
-    let under = CrashStorage::new(MemoryStorage::sparse(ByteLength::new(1 << 20)));
-    let storage = Failing { under, fails: Arc::clone(&fails) };
+    let under = Arc::new(CrashStorage::new(MemoryStorage::sparse(ByteLength::new(1 << 20))));
+    let storage = Failing { under, fails: Arc::clone(&fails), room: Arc::new(u64::MAX.into()) };
     let image = MutableImage::from_storage(Box::new(storage), RAW, None).unwrap();
     image.write(ByteOffset::ZERO, &[1; 512], Patience::Blocking).unwrap();
     fails.store(true, Ordering::Relaxed);
@@ -99,4 +113,36 @@ fn image_with_a_child_is_not_opened_for_writing() {
     let refused = MutableImage::open(&path, RAW, None, &Parents).unwrap_err();
     assert!(refused.refusal.to_string().contains("base.1.avhdx\" has this image as its parent"));
     assert_eq!(std::fs::read(&path).unwrap(), [7; 4096]);
+}
+
+#[test]
+fn full_disk_is_told_and_leaves_an_image_to_work_with() {
+    let vhdx = crate::vhdx_write::empty(8 * MIB, 1, 512, false);
+    let under = Arc::new(CrashStorage::new(vhdx.build()));
+    let room = Arc::new(AtomicU64::new(vhdx.file_bytes + 2 * MIB));
+    let storage = Failing { under: Arc::clone(&under), fails: Arc::default(), room: Arc::clone(&room) };
+    let image = MutableImage::from_storage(Box::new(storage), OpenOptions::default(), None).unwrap();
+    let write = |block: u64, fill: u8| {
+        image.write(ByteOffset::new(block * MIB), &vec![fill; 1 << 20], Patience::Blocking)
+    };
+    write(0, 1).unwrap();
+    write(5, 2).unwrap();
+    for _ in 0..2 {
+        assert!(matches!(write(3, 3), Err(BlockError::NoSpace { .. })));
+    }
+    let mut model = vec![0; 8 << 20];
+    model[..1 << 20].fill(4);
+    model[5 << 20..6 << 20].fill(2);
+    write(0, 4).unwrap();
+    assert!(
+        crate::vhdx_write::contents(&image) == model,
+        "what had its place is written, nothing else changed"
+    );
+    image.flush(Patience::Blocking).unwrap();
+    room.store(u64::MAX, Ordering::Relaxed);
+    write(3, 3).unwrap();
+    model[3 << 20..4 << 20].fill(3);
+    image.close().unwrap();
+    let image = crate::vhdx_write::open(&under, None);
+    assert!(crate::vhdx_write::contents(&image) == model);
 }
