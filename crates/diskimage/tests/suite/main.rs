@@ -4,7 +4,6 @@
 //! is a failure that names its package.
 mod builder;
 mod conformance;
-mod create;
 mod damage;
 mod foreign;
 mod fuzz_smoke;
@@ -20,4 +19,5 @@ mod tools;
 mod vhd_create;
 mod vhdx_check;
 mod vhdx_crash;
+mod vhdx_create;
 mod vhdx_write;

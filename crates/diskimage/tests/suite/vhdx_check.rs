@@ -7,9 +7,9 @@ use diskimage::storage::{CrashStorage, FileStorage, MemoryStorage, Storage};
 use diskimage::{Format, Guid, NewImage, NewImageSpec, ParentLink, Report, Severity, Subtype, create};
 
 use crate::builder::{BAT_AT, LOG_AT, METADATA_AT, MIB, Vhdx, sealed};
-use crate::create::spec;
 use crate::samples::unpack;
 use crate::tools::{qemu_img, qemu_io};
+use crate::vhdx_create::spec;
 
 fn codes(report: &Report) -> Vec<&'static str> {
     report.findings().iter().map(|finding| finding.code).collect()
