@@ -91,6 +91,12 @@ impl ByteLength {
 }
 
 impl ByteRange {
+    /// The first `length` bytes.
+    #[must_use]
+    pub const fn from_start(length: ByteLength) -> Self {
+        Self { start: ByteOffset::ZERO, length }
+    }
+
     /// The `length` bytes from `start`; `None` where the end would pass `u64::MAX`.
     #[must_use]
     pub const fn new(start: ByteOffset, length: ByteLength) -> Option<Self> {

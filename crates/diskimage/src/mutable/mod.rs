@@ -21,7 +21,7 @@ use crate::format::{self, Format};
 use crate::guid::Guid;
 use crate::image::{Info, OpenOptions};
 use crate::storage::{FileStorage, FileStorageError, Storage, WritableStorage};
-use crate::vhd::Footer;
+use crate::vhd::{self, Footer};
 use crate::vhdx::{self, VhdxWriter};
 
 mod below;
@@ -160,10 +160,8 @@ impl MutableImage {
         }
         let writer: Box<dyn Writer> = match format {
             Format::Raw => Box::new(RawWriter::open(storage)?),
+            Format::Vhd => vhd::open_writer(storage, below)?,
             Format::Vhdx => Box::new(VhdxWriter::open(storage, below)?),
-            Format::Vhd => {
-                return Err(Refusal::unsupported("Headwater", format!("writing into {format} images")));
-            }
             Format::Qcow2 | Format::Vmdk => return Err(read_only(format)),
         };
         let geometry = writer.geometry();

@@ -115,6 +115,13 @@ impl Footer {
 
     /// The footer that counts: the one at the end; where that is missing or damaged, the copy at the start.
     pub(crate) fn read(storage: &dyn Storage) -> Result<(Self, FooterPlace), Refusal> {
+        Self::read_with_bytes(storage).map(|(footer, place, _)| (footer, place))
+    }
+
+    /// As [`read`](Self::read), with the footer's bytes.
+    pub(super) fn read_with_bytes(
+        storage: &dyn Storage,
+    ) -> Result<(Self, FooterPlace, FooterBytes), Refusal> {
         let missing = Refusal::NotThisFormat {
             format: Format::Vhd,
             problem: "it has no VHD footer, at its end or start",
@@ -122,15 +129,27 @@ impl Footer {
         let at_end = match Self::find_at_end(storage)? {
             Some((at, bytes)) => match Self::parse(&bytes, at) {
                 Err(Refusal::Damaged(damage)) => Refusal::Damaged(damage),
-                result => return Ok((result?, FooterPlace::End(at))),
+                result => return Ok((result?, FooterPlace::End(at), bytes)),
             },
             None => missing,
         };
-        let mut copy = [0; 512];
+        match Self::copy_at_start(storage)? {
+            // A fixed image keeps no copy: what looks like one is the first sector of the disk, and a guest's.
+            Some(copy) => match Self::parse(&copy, 0)? {
+                footer if footer.disk_type == DiskType::Fixed => Err(at_end),
+                footer => Ok((footer, FooterPlace::Start, copy)),
+            },
+            None => Err(at_end),
+        }
+    }
+
+    /// The bytes of the copy at the start, if there is one.
+    pub(super) fn copy_at_start(storage: &dyn Storage) -> Result<Option<FooterBytes>, StorageError> {
+        let mut copy = [0; SECTOR_BYTES as usize];
         match storage.read_at(ByteOffset::ZERO, &mut copy, Patience::Blocking) {
-            Ok(()) if Self::is_signed(&copy) => Ok((Self::parse(&copy, 0)?, FooterPlace::Start)),
-            Ok(()) | Err(StorageError::EndOfFile { .. }) => Err(at_end),
-            Err(error) => Err(error.into()),
+            Ok(()) => Ok(Some(copy).filter(|copy| Self::is_signed(copy))),
+            Err(StorageError::EndOfFile { .. }) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -447,6 +466,16 @@ pub(super) mod tests {
         file[last] = 1;
         let (_, place) = Footer::read(&MemoryStorage::new(&file)).unwrap();
         assert_eq!(place, FooterPlace::Start);
+    }
+
+    #[test]
+    fn first_sector_of_a_fixed_disk_is_no_copy_of_its_footer() {
+        let mut file = Footer::parse(&hyper_v(), 0).unwrap();
+        file.disk_type = DiskType::Fixed;
+        let mut bytes = file.encode().to_vec();
+        bytes.extend_from_slice(&[0; 4096]);
+        let refused = Footer::read(&MemoryStorage::new(&bytes));
+        assert!(matches!(refused, Err(Refusal::NotThisFormat { .. })), "{refused:?}");
     }
 
     #[test]

@@ -17,10 +17,12 @@ mod blocks;
 mod check;
 mod create;
 mod dynamic;
+mod file_map;
 mod footer;
 mod geometry;
 mod locator;
 mod shape;
+mod write;
 
 use block_table::BlockTable;
 use blocks::Blocks;
@@ -29,6 +31,7 @@ pub(crate) use create::create;
 use dynamic::DynamicHeader;
 pub(crate) use footer::Footer;
 use footer::{DiskType, FooterPlace};
+pub(crate) use write::open_writer;
 
 pub(crate) const SECTOR_BYTES: u64 = 512;
 

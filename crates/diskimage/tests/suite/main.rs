@@ -17,6 +17,7 @@ mod refusals;
 mod samples;
 mod tools;
 mod vhd_create;
+mod vhd_write;
 mod vhdx_check;
 mod vhdx_crash;
 mod vhdx_create;
