@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (address, disk, chap) = match arguments.as_slice() {
         [address, disk] => (address, disk, None),
         [address, disk, user, secret] => {
-            (address, disk, Some(ChapCredentials { user: user.clone(), secret: secret.clone().into_bytes() }))
+            (address, disk, Some(ChapCredentials::one_way(user.as_str(), secret.as_bytes())))
         }
         _ => return Err("usage: serve ADDRESS:PORT SIZE|FILE [CHAP-USER CHAP-SECRET]".into()),
     };

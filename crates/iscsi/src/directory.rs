@@ -73,13 +73,45 @@ pub enum Authentication {
     Chap(ChapCredentials),
 }
 
-/// A CHAP user and secret, as the initiator must use them.
+/// A CHAP user and secret, as the initiator must use them, and how the target proves itself in turn.
 #[derive(Clone)]
 pub struct ChapCredentials {
+    /// What the initiator must send.
+    pub initiator: ChapSecret,
+    /// What the target answers with where the initiator asks it to prove itself too; without it such logins fail.
+    /// Its secret must not be the initiator's (RFC 7143 §9.2.1): every login fails while it is.
+    pub target: Option<ChapSecret>,
+    /// Whether MD5 will do where the initiator prefers it to SHA-256 and SHA3-256 or knows nothing else, as most
+    /// firmware does.
+    pub allows_md5: bool,
+}
+
+/// A CHAP user and its secret.
+#[derive(Clone)]
+pub struct ChapSecret {
     /// CHAP_N.
     pub user: String,
     /// The shared secret; 12 bytes or more (RFC 7143 §9.2.1).
     pub secret: Vec<u8>,
+}
+
+impl ChapCredentials {
+    /// The initiator alone proves itself, with any algorithm.
+    #[must_use]
+    pub fn one_way(user: impl Into<String>, secret: impl Into<Vec<u8>>) -> Self {
+        let initiator = ChapSecret { user: user.into(), secret: secret.into() };
+        Self { initiator, target: None, allows_md5: true }
+    }
+}
+
+/// A place where the target can be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Portal {
+    /// As initiators should connect to it.
+    pub address: SocketAddr,
+    /// Its portal group (RFC 7143 §4.1). This server's own portals are all of group 1; those of another server that
+    /// serves the same disk must be of others.
+    pub group: u16,
 }
 
 /// Why a login is refused. Each becomes one status of the Login Response (RFC 7143 §11.13.5).
@@ -89,6 +121,10 @@ pub enum Refusal {
     AuthenticationFailed,
     /// 0x0202: this initiator may not use this target.
     NotAuthorized(String),
+    /// 0x0101: another server has it for now; the initiator tries there.
+    MovedTemporarily(SocketAddr),
+    /// 0x0102: another server has it for good.
+    MovedPermanently(SocketAddr),
     /// 0x0203: there is no such target, or none that this initiator may know of.
     NotFound(String),
     /// 0x0204: there was one, and it is gone for good (a boot that another one has replaced).
@@ -159,6 +195,12 @@ pub trait SessionObserver: Send + Sync {
 pub trait Directory: Send + Sync {
     /// Which targets SendTargets shows to this initiator.
     fn discover(&self, attempt: &LoginAttempt) -> Vec<IscsiName>;
+
+    /// Where the targets that [`discover`](Self::discover) shows can be reached. None (which is what most say): where
+    /// the initiator has reached this server, and there alone.
+    fn portals(&self, _attempt: &LoginAttempt) -> Vec<Portal> {
+        Vec::new()
+    }
 
     /// What this initiator must prove. Asked once a login, before [`open`](Self::open).
     ///

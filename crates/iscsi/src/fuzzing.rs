@@ -48,7 +48,7 @@ pub fn connection(bytes: &[u8], chap: bool) -> Seen {
         let Ok(mut event) = login.receive(&pdu.bhs, pdu.data, &mut player.out) else { return player.seen };
         event = match event {
             LoginEvent::AskAuthentication(_) => {
-                let credentials = ChapCredentials { user: "u".to_owned(), secret: b"secret-secret".to_vec() };
+                let credentials = ChapCredentials::one_way("u", "secret-secret");
                 let needed = if chap { Authentication::Chap(credentials) } else { Authentication::None };
                 let challenge = Challenge { identifier: 1, bytes: [7; CHALLENGE_BYTES] };
                 login.authentication(Ok(needed), challenge, &mut player.out)
@@ -123,7 +123,7 @@ impl Player {
                 };
                 session.abort(request.itt, scope, false, &mut self.out);
             }
-            Event::SendTargets(_) => session.answer_text(&[], "127.0.0.1:3260", &mut self.out),
+            Event::SendTargets(_) => session.answer_text(&[], &[], &mut self.out),
             Event::Logout => return None,
         }
         self.pump(session);

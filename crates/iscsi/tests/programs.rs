@@ -126,3 +126,43 @@ fn storage_that_is_slow_is_served_by_workers() {
     );
     assert!(!seen.contains("failed") && !seen.contains("error"), "{seen}");
 }
+
+#[test]
+fn target_proves_itself_to_libiscsi_too() {
+    let secrets = Rules {
+        chap: Some(("lab", "secret-of-lab")),
+        target_chap: Some(("disk", "secret-of-disk")),
+        ..Rules::default()
+    };
+    let lab = Lab::serve(memory(4), secrets.clone());
+    let url =
+        |target: &str| format!("{}?target_user=disk&target_password={target}", lab.url("lab%secret-of-lab@"));
+    let seen = succeed(LIBISCSI, "iscsi-inq", &[&url("secret-of-disk")]);
+    assert!(seen.contains("HEADWTR"), "{seen}");
+    assert!(
+        !run(LIBISCSI, "iscsi-inq", &[&url("another-secret")]).status.success(),
+        "a wrong proof is noticed"
+    );
+    let strict = Lab::serve(memory(4), Rules { allows_md5: false, ..secrets });
+    let output = run(LIBISCSI, "iscsi-inq", &[&strict.url("lab%secret-of-lab@")]);
+    assert!(!output.status.success(), "libiscsi 1.19 knows MD5 alone: {}", text(&output));
+}
+
+#[test]
+fn redirected_login_goes_on_at_the_other_server() {
+    let other = Lab::serve(memory(8), Rules::default());
+    let lab = Lab::serve(memory(4), Rules { moved_to: Some(other.address()), ..Rules::default() });
+    let seen = succeed(LIBISCSI, "iscsi-readcapacity16", &[&lab.url("")]);
+    assert!(seen.contains("Total size:8388608"), "{seen}");
+}
+
+#[test]
+fn discovery_names_every_portal_with_its_group() {
+    let group = |port, group| iscsi::directory::Portal { address: ([127, 0, 0, 1], port).into(), group };
+    let listed = vec![group(3260, 1), group(3261, 1), group(3262, 2)];
+    let lab = Lab::serve(memory(4), Rules { listed, ..Rules::default() });
+    let seen = succeed(LIBISCSI, "iscsi-ls", &[&format!("iscsi://{}", lab.address())]);
+    for portal in ["127.0.0.1:3260,1", "127.0.0.1:3261,1", "127.0.0.1:3262,2"] {
+        assert!(seen.contains(&format!("Target:{TARGET} Portal:{portal}\n")), "{seen}");
+    }
+}

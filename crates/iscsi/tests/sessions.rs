@@ -445,3 +445,21 @@ fn abort_names_its_logical_unit() {
     gated.open();
     assert_eq!(initiator.receive().unwrap().u32_at(16), write);
 }
+
+#[test]
+fn drained_target_asks_for_logout_and_ends_those_that_stay() {
+    let lab = Lab::serve(memory(4), Rules::default());
+    let mut polite = Initiator::login(lab.address(), FIRMWARE, 1).unwrap();
+    let mut deaf = Initiator::login(lab.address(), FIRMWARE, 2).unwrap();
+    std::thread::scope(|scope| {
+        let drained = scope.spawn(|| lab.server.drain_target(&name(TARGET), Duration::from_secs(1)));
+        let asked = polite.receive().unwrap();
+        assert_eq!((asked.opcode(), asked.header[36], asked.header[43]), (0x32, 1, 1));
+        assert_eq!(polite.logout().unwrap().header[2], 0);
+        assert!(drained.join().unwrap());
+    });
+    assert!(deaf.is_closed());
+    let ended = lab.seen.wait("both ends", |log| log.ended.len() == 2).ended;
+    assert_eq!(ended, [SessionEnd::Logout, SessionEnd::Shutdown]);
+    assert!(Initiator::login(lab.address(), FIRMWARE, 1).is_ok(), "whom to refuse is the directory's to say");
+}

@@ -43,7 +43,7 @@ impl Directory for BootDirectory {
         };
         let chap = slot.and_then(|slot| slot.device.chap.clone());
         Ok(chap.map_or(Authentication::None, |chap| {
-            Authentication::Chap(ChapCredentials { user: chap.user, secret: chap.secret.into_bytes() })
+            Authentication::Chap(ChapCredentials::one_way(chap.user, chap.secret))
         }))
     }
 

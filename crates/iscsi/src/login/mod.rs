@@ -9,6 +9,7 @@ mod parameters;
 
 use std::net::SocketAddr;
 
+use chap::Algorithm;
 pub(crate) use chap::{CHALLENGE_BYTES, Challenge};
 pub(crate) use parameters::Parameters;
 
@@ -62,8 +63,8 @@ enum Proof {
     Required(ChapCredentials, Challenge),
     /// The method is agreed on.
     MethodChosen(ChapCredentials, Challenge),
-    /// The challenge has been sent.
-    Challenged(ChapCredentials, Challenge),
+    /// The algorithm is agreed on and the challenge has been sent.
+    Challenged(ChapCredentials, Challenge, Algorithm),
 }
 
 /// What stays the same during a login.
@@ -122,8 +123,21 @@ impl Status {
     const INVALID_DURING_LOGIN: Self = Self(0x020B);
 }
 
-/// A step that ends the login: the status to send and the reason for the log.
-struct No(Status, String);
+/// A step that ends the login.
+struct No {
+    /// What is sent.
+    status: Status,
+    /// For the log.
+    reason: String,
+    /// Where the initiator should go instead.
+    moved_to: Option<SocketAddr>,
+}
+
+impl No {
+    fn because(status: Status, reason: String) -> Self {
+        Self { status, reason, moved_to: None }
+    }
+}
 
 /// Why a login whose proof was right does not get in.
 #[derive(Debug)]
@@ -191,6 +205,10 @@ impl Login {
                 self.state = State::Security(Proof::Given);
                 self.negotiate(request.clone(), pairs, out)
             }
+            Ok(Authentication::Chap(credentials)) if chap::secrets_are_equal(&credentials) => {
+                let reason = "CHAP secrets of initiator and target are the same; give them different ones";
+                Err(No::because(Status::AUTHENTICATION_FAILED, reason.to_owned()))
+            }
             Ok(Authentication::Chap(credentials)) => {
                 self.state = State::Security(Proof::Required(credentials, challenge));
                 self.negotiate(request.clone(), pairs, out)
@@ -216,10 +234,10 @@ impl Login {
                     stat_sn: self.stat_sn,
                 }))
             }
-            (Ok(_), None) => Err(No(Status::MISSING_PARAMETER, "no initiator name".to_owned())),
+            (Ok(_), None) => Err(No::because(Status::MISSING_PARAMETER, "no initiator name".to_owned())),
             (Err(NotOpened::Refused(refusal)), _) => Err(refused(refusal)),
             (Err(NotOpened::NoSuchSession), _) => {
-                Err(No(Status::NO_SUCH_SESSION, "a session that does not exist".to_owned()))
+                Err(No::because(Status::NO_SUCH_SESSION, "a session that does not exist".to_owned()))
             }
         };
         self.settle(step, &request, out)
@@ -227,9 +245,13 @@ impl Login {
 
     /// Turns a no into its login response.
     fn settle(&mut self, step: Step, request: &LoginRequest, out: &mut ByteQueue) -> LoginEvent {
-        step.unwrap_or_else(|No(Status(status), reason)| {
+        step.unwrap_or_else(|No { status: Status(status), reason, moved_to }| {
             self.state = State::Over;
-            self.reply = TextWriter::new(0);
+            self.reply = TextWriter::new(MAX_TEXT_BYTES);
+            if let Some(address) = moved_to {
+                // RFC 7143 §13.8: without the portal group in a redirection.
+                self.reply.put("TargetAddress", &address.to_string());
+            }
             self.respond(
                 request,
                 &LoginResponse { transit: false, more: false, tsih: request.tsih, status },
@@ -242,14 +264,14 @@ impl Login {
     fn take(&mut self, request: LoginRequest, data: &[u8], out: &mut ByteQueue) -> Step {
         self.requests = self.requests.saturating_add(1);
         if self.requests > MAX_LOGIN_REQUESTS {
-            return Err(No(
+            return Err(No::because(
                 Status::INITIATOR_ERROR,
                 format!("more than {MAX_LOGIN_REQUESTS} login requests"),
             ));
         }
         // RFC 7143 §11.12.4: we speak version 0 only.
         if request.version_min > 0 {
-            return Err(No(
+            return Err(No::because(
                 Status::UNSUPPORTED_VERSION,
                 format!("protocol version {} at least", request.version_min),
             ));
@@ -260,11 +282,14 @@ impl Login {
                 || identity.tsih != request.tsih
                 || identity.cid != request.cid
             {
-                return Err(No(Status::INITIATOR_ERROR, "ISID, TSIH or CID changed during login".to_owned()));
+                return Err(No::because(
+                    Status::INITIATOR_ERROR,
+                    "ISID, TSIH or CID changed during login".to_owned(),
+                ));
             }
         }
         if self.text.len().saturating_add(data.len()) > MAX_TEXT_BYTES {
-            return Err(No(
+            return Err(No::because(
                 Status::INITIATOR_ERROR,
                 format!("login text of more than {MAX_TEXT_BYTES} bytes"),
             ));
@@ -276,7 +301,8 @@ impl Login {
             return Ok(LoginEvent::Continue);
         }
         let text = std::mem::take(&mut self.text);
-        let pairs = Pairs::parse(&text).map_err(|error| No(Status::INITIATOR_ERROR, error.to_string()))?;
+        let pairs =
+            Pairs::parse(&text).map_err(|error| No::because(Status::INITIATOR_ERROR, error.to_string()))?;
         if matches!(self.state, State::Fresh) {
             let identity = identify(&request, &pairs, self.peer)?;
             let attempt = identity.attempt.clone();
@@ -293,7 +319,8 @@ impl Login {
         let normal = self.identity.as_ref().is_some_and(|identity| identity.attempt.target.is_some());
         if !self.greeted && normal {
             // RFC 7143 §13.9: in the first response to a login that names a target.
-            self.reply.put("TargetPortalGroupTag", crate::session::PORTAL_GROUP_TAG);
+            let group = crate::session::PORTAL_GROUP_TAG.to_string();
+            self.reply.put("TargetPortalGroupTag", &group);
         }
         let first = !std::mem::replace(&mut self.greeted, true);
         if let State::Security(proof) = std::mem::replace(&mut self.state, State::Over) {
@@ -319,7 +346,7 @@ impl Login {
             return Ok(LoginEvent::Continue);
         }
         let Some(identity) = &self.identity else {
-            return Err(No(Status::MISSING_PARAMETER, "no initiator name".to_owned()));
+            return Err(No::because(Status::MISSING_PARAMETER, "no initiator name".to_owned()));
         };
         let event = LoginEvent::AskOpen { attempt: identity.attempt.clone(), tsih: identity.tsih };
         self.state = State::AwaitsOpen(request);
@@ -340,10 +367,13 @@ impl Login {
                 Ok(())
             }
             // RFC 7143 §6.3.2: skipping security is for those who need not prove anything.
-            (State::Security(_), _) => {
-                Err(No(Status::AUTHENTICATION_FAILED, "login without the proof that is required".to_owned()))
+            (State::Security(_), _) => Err(No::because(
+                Status::AUTHENTICATION_FAILED,
+                "login without the proof that is required".to_owned(),
+            )),
+            _ => {
+                Err(No::because(Status::INVALID_DURING_LOGIN, format!("stage {stage} again, or out of turn")))
             }
-            _ => Err(No(Status::INVALID_DURING_LOGIN, format!("stage {stage} again, or out of turn"))),
         }
     }
 
@@ -391,21 +421,25 @@ impl Login {
 
 /// Reads who is logging in to what from the first request.
 fn identify(request: &LoginRequest, pairs: &Pairs, peer: SocketAddr) -> Result<Identity, No> {
-    let missing = |what: &str| No(Status::MISSING_PARAMETER, format!("no {what} in the first login request"));
+    let missing =
+        |what: &str| No::because(Status::MISSING_PARAMETER, format!("no {what} in the first login request"));
     let name = |key: &str, text: &str| {
-        IscsiName::parse(text).ok_or_else(|| No(Status::INITIATOR_ERROR, format!("{key} is no iSCSI name")))
+        IscsiName::parse(text)
+            .ok_or_else(|| No::because(Status::INITIATOR_ERROR, format!("{key} is no iSCSI name")))
     };
     let initiator =
         name("InitiatorName", pairs.get("InitiatorName").ok_or_else(|| missing("InitiatorName"))?)?;
     let target = match pairs.get("SessionType") {
         Some("Discovery") if request.tsih != 0 => {
-            return Err(No(Status::NO_SUCH_SESSION, "a discovery session that goes on".to_owned()));
+            return Err(No::because(Status::NO_SUCH_SESSION, "a discovery session that goes on".to_owned()));
         }
         Some("Discovery") => None,
         None | Some("Normal") => {
             Some(name("TargetName", pairs.get("TargetName").ok_or_else(|| missing("TargetName"))?)?)
         }
-        Some(_) => return Err(No(Status::SESSION_TYPE, "a session type that does not exist".to_owned())),
+        Some(_) => {
+            return Err(No::because(Status::SESSION_TYPE, "a session type that does not exist".to_owned()));
+        }
     };
     let attempt = LoginAttempt { initiator, isid: request.isid, peer, target };
     Ok(Identity { attempt, tsih: request.tsih, cid: request.cid })
@@ -413,7 +447,7 @@ fn identify(request: &LoginRequest, pairs: &Pairs, peer: SocketAddr) -> Result<I
 
 /// One step of the proof (RFC 7143 §12.1).
 fn prove(proof: Proof, pairs: &Pairs, reply: &mut TextWriter) -> Result<Proof, No> {
-    let failed = |reason: &str| No(Status::AUTHENTICATION_FAILED, reason.to_owned());
+    let failed = |reason: &str| No::because(Status::AUTHENTICATION_FAILED, reason.to_owned());
     let methods = pairs.get("AuthMethod");
     match proof {
         Proof::Given => {
@@ -435,38 +469,48 @@ fn prove(proof: Proof, pairs: &Pairs, reply: &mut TextWriter) -> Result<Proof, N
         }
         Proof::MethodChosen(credentials, challenge) => {
             let algorithms = pairs.get("CHAP_A").ok_or_else(|| failed("no CHAP_A where it is due"))?;
-            parameters::first_known(algorithms, &[chap::ALGORITHM_MD5])
-                .ok_or_else(|| failed("no CHAP algorithm that we know"))?;
-            reply.put("CHAP_A", chap::ALGORITHM_MD5);
+            let algorithm = Algorithm::choose(algorithms, credentials.allows_md5)
+                .ok_or_else(|| failed("no CHAP algorithm that we know and that is allowed"))?;
+            reply.put("CHAP_A", algorithm.number());
             reply.put("CHAP_I", &challenge.identifier.to_string());
             reply.put("CHAP_C", &challenge.to_text());
-            Ok(Proof::Challenged(credentials, challenge))
+            Ok(Proof::Challenged(credentials, challenge, algorithm))
         }
-        Proof::Challenged(credentials, challenge) => {
+        Proof::Challenged(credentials, challenge, algorithm) => {
             let (Some(user), Some(response)) = (pairs.get("CHAP_N"), pairs.get("CHAP_R")) else {
                 return Err(failed("no CHAP_N and CHAP_R where they are due"));
             };
-            if !challenge.is_answered_by(&credentials, user, response) {
+            if !challenge.is_answered_by(algorithm, &credentials.initiator, user, response) {
                 return Err(failed("wrong CHAP user or secret"));
             }
-            if pairs.get("CHAP_I").is_some() || pairs.get("CHAP_C").is_some() {
-                return Err(failed(
-                    "the initiator wants us to prove ourselves, and there is no secret for that",
-                ));
+            if let (None, None) = (pairs.get("CHAP_I"), pairs.get("CHAP_C")) {
+                return Ok(Proof::Given);
             }
+            let (identifier, theirs) = (pairs.get("CHAP_I").unwrap_or(""), pairs.get("CHAP_C").unwrap_or(""));
+            let (user, response) = challenge
+                .answer_to(algorithm, credentials.target.as_ref(), identifier, theirs)
+                .map_err(|no| failed(&no.to_string()))?;
+            reply.put("CHAP_N", user);
+            reply.put("CHAP_R", &response);
             Ok(Proof::Given)
         }
     }
 }
 
+fn moved(status: u16, to: SocketAddr) -> No {
+    No { status: Status(status), reason: format!("sent on to {to}"), moved_to: Some(to) }
+}
+
 fn refused(refusal: Refusal) -> No {
     match refusal {
-        Refusal::AuthenticationFailed => No(Status::AUTHENTICATION_FAILED, "refused".to_owned()),
-        Refusal::NotAuthorized(reason) => No(Status(0x0202), reason),
-        Refusal::NotFound(reason) => No(Status(0x0203), reason),
-        Refusal::Removed(reason) => No(Status(0x0204), reason),
-        Refusal::Unavailable(reason) => No(Status(0x0301), reason),
-        Refusal::OutOfResources(reason) => No(Status(0x0302), reason),
+        Refusal::AuthenticationFailed => No::because(Status::AUTHENTICATION_FAILED, "refused".to_owned()),
+        Refusal::MovedTemporarily(to) => moved(0x0101, to),
+        Refusal::MovedPermanently(to) => moved(0x0102, to),
+        Refusal::NotAuthorized(reason) => No::because(Status(0x0202), reason),
+        Refusal::NotFound(reason) => No::because(Status(0x0203), reason),
+        Refusal::Removed(reason) => No::because(Status(0x0204), reason),
+        Refusal::Unavailable(reason) => No::because(Status(0x0301), reason),
+        Refusal::OutOfResources(reason) => No::because(Status(0x0302), reason),
     }
 }
 

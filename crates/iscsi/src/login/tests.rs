@@ -1,6 +1,7 @@
 //! Logins as real initiators send them (captured with tcpdump from the programs that the files are named after), and
 //! the ways to get one wrong.
 use super::*;
+use crate::directory::ChapSecret;
 
 const IPXE: &[u8] = include_bytes!("../../testdata/ipxe-1.0-2019.bin");
 const QEMU: &[u8] = include_bytes!("../../testdata/qemu-7.2.bin");
@@ -15,6 +16,7 @@ struct Played {
     login: Login,
     out: ByteQueue,
     chap: bool,
+    target: Option<ChapSecret>,
     open: Option<NotOpened>,
     events: Vec<LoginEvent>,
 }
@@ -31,13 +33,16 @@ struct Reply {
 impl Played {
     fn new(chap: bool) -> Self {
         let login = Login::new(SocketAddr::from(([10, 0, 0, 7], 4000)));
-        Self { login, out: ByteQueue::default(), chap, open: None, events: Vec::new() }
+        Self { login, out: ByteQueue::default(), chap, target: None, open: None, events: Vec::new() }
     }
 
     fn send(&mut self, bhs: &Bhs, text: &[u8]) -> Result<(), String> {
         let mut event = self.login.receive(bhs, text, &mut self.out)?;
         if let LoginEvent::AskAuthentication(_) = event {
-            let credentials = ChapCredentials { user: "lab".to_owned(), secret: b"twelve-bytes".to_vec() };
+            let credentials = ChapCredentials {
+                target: self.target.clone(),
+                ..ChapCredentials::one_way("lab", "twelve-bytes")
+            };
             let needed = if self.chap { Authentication::Chap(credentials) } else { Authentication::None };
             event = self.login.authentication(Ok(needed), CHALLENGE, &mut self.out);
         }
@@ -147,7 +152,7 @@ fn right_chap_proof_opens() {
     let mut played = Played::new(true);
     let reply = played.text(0x81, &format!("{NAMES}AuthMethod=CHAP,None"));
     assert_eq!((reply.flags, reply.text.as_str()), (0x00, "TargetPortalGroupTag=1 AuthMethod=CHAP"));
-    let reply = played.text(0x00, "CHAP_A=7,5");
+    let reply = played.text(0x00, "CHAP_A=6,5,7");
     assert_eq!(reply.text, format!("CHAP_A=5 CHAP_I=7 CHAP_C=0x{}", "5a".repeat(16)));
     let reply = played.text(0x81, &format!("CHAP_N=lab CHAP_R={}", RESPONSE.trim()));
     assert_eq!((reply.flags, reply.status), (0x81, 0));
@@ -185,6 +190,51 @@ fn initiator_that_wants_the_target_to_prove_itself_is_refused() {
     played.text(0x00, "CHAP_A=5");
     let proof = format!("CHAP_N=lab CHAP_R={} CHAP_I=1 CHAP_C=0x0102", RESPONSE.trim());
     assert_eq!(played.text(0x81, &proof).status, 0x0201);
+}
+
+/// `hashlib.sha256(b"\x01" + b"another-secret" + b"\x01\x02").hexdigest()` in Python.
+const TARGET_RESPONSE: &str = "52ba190917f4731bf47c399d0e8b4622743a61c771cef5ac9e50aaca3d345368";
+/// `hashlib.sha256(b"\x07" + b"twelve-bytes" + b"\x5a" * 16).hexdigest()` in Python.
+const RESPONSE_SHA256: &str = "8ef15a8d4a5bc4cc195d491f8f2a6674baa749ce0fcfcc3eb142c30c40daa56e";
+
+#[test]
+fn target_proves_itself_with_its_own_secret() {
+    let mut played = Played::new(true);
+    played.target = Some(ChapSecret { user: "disk".to_owned(), secret: b"another-secret".to_vec() });
+    played.text(0x81, &format!("{NAMES}AuthMethod=CHAP"));
+    assert!(played.text(0x00, "CHAP_A=7,5").text.starts_with("CHAP_A=7 "));
+    let proof = format!("CHAP_N=lab CHAP_R=0x{RESPONSE_SHA256} CHAP_I=1 CHAP_C=0x0102");
+    let reply = played.text(0x81, &proof);
+    assert_eq!((reply.flags, reply.status), (0x81, 0));
+    assert_eq!(reply.text, format!("CHAP_N=disk CHAP_R=0x{TARGET_RESPONSE}"));
+}
+
+#[test]
+fn reflected_challenge_and_equal_secrets_are_refused() {
+    let mut played = Played::new(true);
+    played.target = Some(ChapSecret { user: "disk".to_owned(), secret: b"another-secret".to_vec() });
+    played.text(0x81, &format!("{NAMES}AuthMethod=CHAP"));
+    played.text(0x00, "CHAP_A=5");
+    let reflected = format!("CHAP_N=lab CHAP_R={} CHAP_I=7 CHAP_C=0x{}", RESPONSE.trim(), "5a".repeat(16));
+    assert_eq!(played.text(0x81, &reflected).status, 0x0201);
+
+    let mut played = Played::new(true);
+    played.target = Some(ChapSecret { user: "disk".to_owned(), secret: b"twelve-bytes".to_vec() });
+    assert_eq!(played.text(0x81, &format!("{NAMES}AuthMethod=CHAP")).status, 0x0201);
+}
+
+#[test]
+fn redirection_names_the_other_address() {
+    let to = SocketAddr::from(([10, 0, 0, 9], 3260));
+    for (refusal, status) in
+        [(Refusal::MovedTemporarily(to), 0x0101), (Refusal::MovedPermanently(to), 0x0102)]
+    {
+        let mut played = Played::new(false);
+        played.open = Some(NotOpened::Refused(refusal));
+        let reply = played.text(0x87, NAMES);
+        assert_eq!((reply.status, reply.text.as_str()), (status, "TargetAddress=10.0.0.9:3260"));
+        assert_eq!(reply.flags & 0x80, 0);
+    }
 }
 
 #[test]

@@ -17,13 +17,14 @@ use super::mailbox::{Arrival, Completion, ConnectionId, Letter, Message, Opened}
 use super::questions;
 use super::slots::Slot;
 use crate::bytes::ByteQueue;
-use crate::directory::{Authentication, IscsiName, Refusal, SessionEnd};
+use crate::directory::{Authentication, IscsiName, Portal, Refusal, SessionEnd};
 use crate::limits::{
     CLOSE_LINGER, LOGIN_DATA_SEGMENT_BYTES, OUTPUT_MARK_BYTES, QUESTION_DEADLINE, SMALL_REST_BYTES,
 };
 use crate::login::{Login, LoginEvent, NotOpened};
 use crate::pdu::frame::{Digests, Frame, FrameError, FrameRules, frame};
 use crate::pdu::request::RejectReason;
+use crate::session::PORTAL_GROUP_TAG;
 
 /// Rounds of one turn.
 const TURN_ROUNDS: u32 = 16;
@@ -192,7 +193,8 @@ impl Link {
             Letter::Done(completion) => self.done(completion, context),
             Letter::Authentication(answer) => self.authentication(answer, context),
             Letter::Opened(answer) => self.opened(answer, context),
-            Letter::Targets(targets) => self.targets(&targets),
+            Letter::Targets(targets, portals) => self.targets(&targets, portals),
+            Letter::WantLogout(seconds) => self.want_logout(seconds, context.now),
             Letter::End(how) => self.cut(how, context.now),
             Letter::Abort { luns, tell, fence } => {
                 if let Phase::Full(full) = &mut self.phase {
@@ -255,10 +257,13 @@ impl Link {
     }
 
     /// The directory has listed targets.
-    fn targets(&mut self, targets: &[IscsiName]) {
+    fn targets(&mut self, targets: &[IscsiName], mut portals: Vec<Portal>) {
         self.asked_at = None;
+        if portals.is_empty() {
+            portals.push(Portal { address: self.local, group: PORTAL_GROUP_TAG });
+        }
         if let Phase::Full(full) = &mut self.phase {
-            full.session.answer_text(targets, &self.local.to_string(), &mut self.output);
+            full.session.answer_text(targets, &portals, &mut self.output);
         }
     }
 
@@ -348,7 +353,7 @@ impl Link {
             Phase::Full(full) => match full.receive(pdu, &mut self.output, context, self.id) {
                 Ok(Step::Continue) => {}
                 Ok(Step::Asked) => self.asked_at = Some(context.now),
-                Ok(Step::Local(targets)) => self.targets(&targets),
+                Ok(Step::Local(targets)) => self.targets(&targets, Vec::new()),
                 Ok(Step::Logout) => self.end(SessionEnd::Logout, context.now),
                 Err(violation) => self.fail(context, violation.0),
             },

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::link::Work;
 use super::registry::SessionLife;
 use super::slots::Slot;
-use crate::directory::{Authentication, IscsiName, Refusal, SessionEnd};
+use crate::directory::{Authentication, IscsiName, Portal, Refusal, SessionEnd};
 use crate::login::NotOpened;
 
 /// A connection of one event loop. Never used again for another.
@@ -30,9 +30,11 @@ pub(super) enum Letter {
     /// The directory's answers.
     Authentication(Result<Authentication, Refusal>),
     Opened(Result<Opened, NotOpened>),
-    Targets(Vec<IscsiName>),
+    Targets(Vec<IscsiName>, Vec<Portal>),
     /// A worker is done with a task.
     Done(Completion),
+    /// Have the initiator log out within so many seconds.
+    WantLogout(u16),
     /// End the session.
     End(SessionEnd),
     /// Abort the tasks of these LUNs for another session, which waits for the fence.

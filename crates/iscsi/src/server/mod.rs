@@ -94,6 +94,13 @@ impl ServerHandle {
         self.shared.registry.end_target(target, SessionEnd::Shutdown, REPLACE_WAIT)
     }
 
+    /// Asks the initiators of a target to log out (RFC 7143 §11.9.1), waits for that up to `grace`, then ends what is
+    /// left as [`end_target`](Self::end_target) does. Those that asked to log in again meanwhile are the directory's to
+    /// refuse, or to send on to another server.
+    pub fn drain_target(&self, target: &IscsiName, grace: Duration) -> bool {
+        self.shared.registry.drain_target(target, grace, REPLACE_WAIT)
+    }
+
     /// Accepts nothing more, asks every initiator to log out (RFC 7143 §11.9.1), waits for that up to `grace`, then
     /// closes what is left and ends all threads. A second call does nothing.
     pub fn shutdown(&self, grace: Duration) {

@@ -96,6 +96,7 @@ pub(super) fn ask_targets(context: &Context, id: ConnectionId, attempt: LoginAtt
         if let SendTargets::Named(name) = asked {
             targets.retain(|target| *target == name);
         }
-        post(Message::To(id, Letter::Targets(targets)));
+        let portals = shared.directory.portals(&attempt);
+        post(Message::To(id, Letter::Targets(targets, portals)));
     }));
 }

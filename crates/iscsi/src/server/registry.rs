@@ -139,6 +139,20 @@ impl Registry {
         end_all(&chosen, how, patience)
     }
 
+    /// Has the initiators of a target log out within `grace`, then ends what is left of its sessions; `false` where some
+    /// had not ended after `patience` more.
+    pub(super) fn drain_target(&self, target: &IscsiName, grace: Duration, patience: Duration) -> bool {
+        let seconds = u16::try_from(grace.as_secs()).unwrap_or(u16::MAX);
+        let chosen: Vec<Arc<Place>> =
+            self.lock().entries.iter().filter(|place| place.target == *target).cloned().collect();
+        for place in &chosen {
+            place.mailbox.post(Message::To(place.connection, Letter::WantLogout(seconds)));
+        }
+        let deadline = Instant::now().checked_add(grace);
+        let _ = chosen.iter().all(|place| place.wait(deadline));
+        end_all(&chosen, SessionEnd::Shutdown, patience)
+    }
+
     /// Asks all sessions of a target to end, and does not wait.
     pub(super) fn ask_to_end(&self, target: &IscsiName, how: SessionEnd) {
         for place in self.lock().entries.iter().filter(|place| place.target == *target) {

@@ -35,8 +35,8 @@ use crate::pdu::request::{
 };
 use crate::pdu::{Bhs, NO_TAG};
 
-/// The one portal group that this target has (RFC 7143 §13.9).
-pub(crate) const PORTAL_GROUP_TAG: &str = "1";
+/// The one portal group that this server's portals are of (RFC 7143 §13.9).
+pub(crate) const PORTAL_GROUP_TAG: u16 = 1;
 
 /// What a session agreed on at login.
 #[derive(Clone, Copy, Debug)]

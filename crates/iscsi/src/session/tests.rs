@@ -1,5 +1,6 @@
 //! The full feature phase, PDU by PDU.
 use super::*;
+use crate::directory::Portal;
 use crate::limits::MAX_OUTSTANDING_R2T;
 use crate::pdu::frame::{Digests, frame};
 
@@ -380,7 +381,8 @@ fn long_list_of_targets_comes_in_parts() {
     let targets: Vec<_> = (0..40)
         .map(|n| crate::directory::IscsiName::parse(&format!("iqn.2026-01.lab:{n}")).unwrap())
         .collect();
-    lab.session.answer_text(&targets, "10.0.0.1:3260", &mut lab.out);
+    let portal = Portal { address: ([10, 0, 0, 1], 3260).into(), group: 1 };
+    lab.session.answer_text(&targets, &[portal], &mut lab.out);
     let mut text = Vec::new();
     loop {
         let (bhs, data) = lab.sent().pop().unwrap();

@@ -1,7 +1,7 @@
 //! Text requests in full feature phase: SendTargets (RFC 7143 §11.10, Appendix C).
 use super::{Event, Session, broken};
 use crate::bytes::ByteQueue;
-use crate::directory::IscsiName;
+use crate::directory::{IscsiName, Portal};
 use crate::limits::{MAX_DISCOVERY_BYTES, MAX_TEXT_BYTES};
 use crate::pdu::NO_TAG;
 use crate::pdu::reply;
@@ -89,20 +89,23 @@ impl<W> Session<W> {
         self.text.extra = extra.finish();
         match asked {
             None | Some(SendTargets::Nothing) => {
-                self.answer_text(&[], "", out);
+                self.answer_text(&[], &[], out);
                 Ok(Event::Nothing)
             }
             Some(asked) => Ok(Event::SendTargets(asked)),
         }
     }
 
-    /// Answers SendTargets with these targets, all of them at `address`.
-    pub(crate) fn answer_text(&mut self, targets: &[IscsiName], address: &str, out: &mut ByteQueue) {
+    /// Answers SendTargets with these targets, each of them at all `portals`.
+    pub(crate) fn answer_text(&mut self, targets: &[IscsiName], portals: &[Portal], out: &mut ByteQueue) {
         let mut writer = TextWriter::new(MAX_DISCOVERY_BYTES);
-        let place = format!("{address},{}", super::PORTAL_GROUP_TAG);
+        let places: Vec<String> =
+            portals.iter().map(|portal| format!("{},{}", portal.address, portal.group)).collect();
         for target in targets {
-            // A name without its address would send the initiator to the wrong portal: both or none.
-            if !writer.put_all(&[("TargetName", target.as_str()), ("TargetAddress", &place)]) {
+            // A name without its addresses would send the initiator to the wrong portal: all or none.
+            let addresses = places.iter().map(|place| ("TargetAddress", place.as_str()));
+            let pairs: Vec<_> = std::iter::once(("TargetName", target.as_str())).chain(addresses).collect();
+            if !writer.put_all(&pairs) {
                 break;
             }
         }

@@ -14,8 +14,8 @@ use block::{
     Patience,
 };
 use iscsi::directory::{
-    Authentication, ChapCredentials, Coexistence, Directory, Grant, IscsiName, LoginAttempt, Refusal,
-    RequestKind, SessionEnd, SessionObserver,
+    Authentication, ChapCredentials, ChapSecret, Coexistence, Directory, Grant, IscsiName, LoginAttempt,
+    Portal, Refusal, RequestKind, SessionEnd, SessionObserver,
 };
 use iscsi::server::{ServerConfig, ServerHandle, TargetServer};
 
@@ -39,6 +39,10 @@ pub(crate) struct Lab {
 pub(crate) struct Rules {
     pub(crate) coexistence: Coexistence,
     pub(crate) chap: Option<(&'static str, &'static str)>,
+    pub(crate) target_chap: Option<(&'static str, &'static str)>,
+    pub(crate) allows_md5: bool,
+    pub(crate) moved_to: Option<SocketAddr>,
+    pub(crate) listed: Vec<Portal>,
     pub(crate) removable: bool,
     pub(crate) portals: usize,
     pub(crate) config: ServerConfig,
@@ -49,6 +53,10 @@ impl Default for Rules {
         Self {
             coexistence: Coexistence::Shared,
             chap: None,
+            target_chap: None,
+            allows_md5: true,
+            moved_to: None,
+            listed: Vec::new(),
             removable: false,
             portals: 1,
             config: ServerConfig { threads: 2, ..ServerConfig::default() },
@@ -116,14 +124,25 @@ impl Directory for LabDirectory {
     fn authentication(&self, attempt: &LoginAttempt) -> Result<Authentication, Refusal> {
         Ok(match self.rules.chap {
             Some((user, secret)) if attempt.target.is_some() => Authentication::Chap(ChapCredentials {
-                user: user.to_owned(),
-                secret: secret.as_bytes().to_vec(),
+                target: self.rules.target_chap.map(|(user, secret)| ChapSecret {
+                    user: user.to_owned(),
+                    secret: secret.as_bytes().to_vec(),
+                }),
+                allows_md5: self.rules.allows_md5,
+                ..ChapCredentials::one_way(user, secret)
             }),
             _ => Authentication::None,
         })
     }
 
+    fn portals(&self, _: &LoginAttempt) -> Vec<Portal> {
+        self.rules.listed.clone()
+    }
+
     fn open(&self, attempt: &LoginAttempt) -> Result<Grant, Refusal> {
+        if let Some(address) = self.rules.moved_to {
+            return Err(Refusal::MovedTemporarily(address));
+        }
         match attempt.target.as_ref().map(IscsiName::as_str) {
             Some(TARGET) => {}
             Some(PRIVATE) if attempt.initiator.as_str() == ALLOWED => {}
