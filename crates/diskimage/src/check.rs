@@ -77,7 +77,8 @@ pub fn repair(storage: &dyn WritableStorage, format: Format) -> Result<Report, R
     match format {
         Format::Raw => Ok(Report::default()),
         Format::Vhd => vhd::repair(storage),
-        Format::Vhdx | Format::Qcow2 | Format::Vmdk => Err(not_checked(format)),
+        Format::Vhdx => vhdx::repair(storage),
+        Format::Qcow2 | Format::Vmdk => Err(not_checked(format)),
     }
 }
 

@@ -30,7 +30,7 @@ mod replay;
 mod write;
 
 use bat::Bat;
-pub(crate) use check::check;
+pub(crate) use check::{check, repair};
 pub(crate) use create::NewVhdx;
 pub(crate) use file_type::is_signed;
 pub(crate) use metadata::Metadata;

@@ -21,4 +21,5 @@ mod vhd_write;
 mod vhdx_check;
 mod vhdx_crash;
 mod vhdx_create;
+mod vhdx_repair;
 mod vhdx_write;

@@ -4,6 +4,10 @@
 //! stops at the first broken rule, the check notes it and goes on with what can still be believed. A log that must be
 //! replayed is replayed in memory first, and all behind it is checked as it then is.
 //!
+//! A repair is the same check, after which [`Mending`] does what the findings allow: it restores what the file holds
+//! twice, brings the log's changes to their places, and cuts off or fills up an end that no object has. It never makes
+//! up a disk's bytes.
+//!
 //! What is checked of blocks is where they lie, not what they hold: the format has no checksums over payload.
 use super::header::{self, Header};
 use super::metadata;
@@ -12,11 +16,13 @@ use super::region::{self, RegionTable};
 use super::{MIB, Metadata, Owned, file_type, read_bytes, replay};
 use crate::check::{Finding, Report, Severity};
 use crate::error::{Damage, Refusal};
-use crate::storage::{Storage, StorageError};
+use crate::storage::{Storage, StorageError, WritableStorage};
 
+mod mending;
 mod space;
 mod table;
 
+use mending::Mending;
 use table::TableCheck;
 
 const LAYOUT_RULE: &str = "[MS-VHDX] §2.1";
@@ -26,32 +32,153 @@ const REGION_RULE: &str = "[MS-VHDX] §2.2.3";
 /// See [`crate::check::check`].
 pub(crate) fn check(storage: &dyn Storage) -> Result<Report, Refusal> {
     let mut report = Report::default();
-    file_type::read(storage)?;
-    let Some(header) = check_headers(storage, &mut report)? else { return Ok(report) };
-    let overlay = match header.log_guid.non_nil() {
-        None => None,
-        Some(_) => match replay::replay(storage, &header) {
+    Examination { storage, repaired: false, mending: Mending::default() }.run(&mut report)?;
+    Ok(report)
+}
+
+/// See [`crate::check::repair`].
+pub(crate) fn repair(storage: &dyn WritableStorage) -> Result<Report, Refusal> {
+    let mut report = Report::default();
+    let examination = Examination { storage, repaired: true, mending: Mending::default() };
+    examination.run(&mut report)?.apply(storage)?;
+    Ok(report)
+}
+
+/// A check in progress.
+struct Examination<'a> {
+    storage: &'a dyn Storage,
+    /// Whether what can be repaired will have been when the report is read.
+    repaired: bool,
+    mending: Mending,
+}
+
+impl Examination<'_> {
+    fn run(mut self, report: &mut Report) -> Result<Mending, Refusal> {
+        let storage = self.storage;
+        file_type::read(storage)?;
+        let Some(Headers { header, at, lost }) = check_headers(storage, report)? else {
+            return Ok(self.mending);
+        };
+        let replayed = match header.log_guid.non_nil() {
+            None => Ok(None),
+            Some(_) => replay::replay(storage, &header).map(Some),
+        };
+        if let Some(at) = lost {
+            let problem = "it has no signature or no matching checksum; the other one counts";
+            let damage = Damage::new("header", at, HEADER_RULE, problem);
+            let finding = Finding::new("vhdx-header-damaged", Severity::Warning, damage);
+            report.add(if replayed.is_ok() { finding.repairable(self.repaired) } else { finding });
+        }
+        let overlay = match replayed {
             Ok(overlay) => {
-                let problem = "it must be replayed: the file was not closed";
-                let damage = Damage::new("log", header.log_offset, "[MS-VHDX] §2.3.3", problem);
-                report.add(Finding::new("vhdx-log-dirty", Severity::Warning, damage));
-                Some(overlay)
+                self.mending.begin(header.clone(), at, lost.is_some());
+                overlay
             }
             Err(refusal) => {
+                // Without the log's changes nobody knows what the file is: nothing in it is touched.
                 report.add(finding_of(refusal, "vhdx-log-broken", ("log", header.log_offset))?);
                 None
             }
-        },
+        };
+        if overlay.is_some() {
+            let problem = "it must be replayed: the file was not closed";
+            let damage = Damage::new("log", header.log_offset, "[MS-VHDX] §2.3.3", problem);
+            let finding = Finding::new("vhdx-log-dirty", Severity::Warning, damage);
+            report.add(finding.repairable(self.repaired));
+        }
+        let view = View { under: storage, overlay: overlay.as_ref() };
+        self.check_behind_log(&view, &header, report)?;
+        self.mending.overlay = overlay;
+        Ok(self.mending)
+    }
+
+    fn check_behind_log(
+        &mut self,
+        view: &View<'_>,
+        header: &Header,
+        report: &mut Report,
+    ) -> Result<(), Refusal> {
+        let Some(regions) = self.check_region_tables(view, report)? else { return Ok(()) };
+        let mut owned = vec![Owned { what: "the header section", start: 0, end: MIB }];
+        owned.extend(header.log());
+        owned.extend(regions.owned());
+        check_layout(&owned, view.len().get(), report);
+        let metadata = match check_metadata(view, &regions, report)? {
+            Some(Described::Whole(metadata)) => metadata,
+            Some(Described::Incomplete) => {
+                self.mending = Mending::default();
+                return Ok(());
+            }
+            None => return Ok(()),
+        };
+        let end = TableCheck::new(view, &metadata, regions.bat, owned)?.run(report)?;
+        check_end(view.len().get(), end, report, self.repaired);
+        // Where a place is in doubt, so is whether nobody needs the end.
+        if report.count(Severity::Error) == 0 && end != view.len().get() {
+            self.mending.end = Some(end);
+        }
+        Ok(())
+    }
+
+    /// The regions, if a copy of the table can be believed.
+    fn check_region_tables(
+        &mut self,
+        view: &dyn Storage,
+        report: &mut Report,
+    ) -> Result<Option<RegionTable>, Refusal> {
+        let mut sound = Vec::new();
+        let mut damaged = None;
+        for at in region::PLACES {
+            let bytes = read_structure::<{ region::TABLE_BYTES }>(view, at)?;
+            match bytes.filter(|bytes| region::is_sound(&bytes[..])) {
+                Some(bytes) => sound.push((at, bytes)),
+                None => damaged = Some(at),
+            }
+        }
+        let Some((at, bytes)) = sound.first() else {
+            let [at, _] = region::PLACES;
+            let problem = "neither of the two copies has a signature and a matching checksum";
+            let damage = Damage::new("region table", at, REGION_RULE, problem);
+            report.add(Finding::new("vhdx-region-tables-lost", Severity::Error, damage));
+            return Ok(None);
+        };
+        if let Some(at) = damaged {
+            let problem = "it has no signature or no matching checksum; the other copy counts";
+            let damage = Damage::new("region table", at, REGION_RULE, problem);
+            let finding = Finding::new("vhdx-region-table-damaged", Severity::Warning, damage);
+            report.add(if self.mending.is_begun() { finding.repairable(self.repaired) } else { finding });
+            self.mending.region_table = Some((at, bytes.to_vec()));
+        }
+        if let Some((other_at, _)) = sound.iter().find(|(_, other)| other != bytes) {
+            let problem = format!("it differs from the copy at {at:#x}, which readers take");
+            let damage = Damage::new("region table", *other_at, REGION_RULE, problem);
+            report.add(Finding::new("vhdx-region-tables-differ", Severity::Warning, damage));
+        }
+        match RegionTable::parse(&bytes[..], *at) {
+            Ok(regions) => Ok(Some(regions)),
+            Err(refusal) => {
+                report.add(finding_of(refusal, "vhdx-region-table-broken", ("region table", *at))?);
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// The end of the file, where the last object ends at `end`.
+fn check_end(file_bytes: u64, end: u64, report: &mut Report, repaired: bool) {
+    let is_sure = report.count(Severity::Error) == 0;
+    let mut add = |code, at, problem| {
+        let finding = Finding::new(code, Severity::Note, Damage::new("file", at, LAYOUT_RULE, problem));
+        report.add(if is_sure { finding.repairable(repaired) } else { finding });
     };
-    let view = View { under: storage, overlay: overlay.as_ref() };
-    let Some(regions) = check_region_tables(&view, &mut report)? else { return Ok(report) };
-    let mut owned = vec![Owned { what: "the header section", start: 0, end: MIB }];
-    owned.extend(header.log());
-    owned.extend(regions.owned());
-    check_layout(&owned, view.len().get(), &mut report);
-    let Some(metadata) = check_metadata(&view, &regions, &mut report)? else { return Ok(report) };
-    TableCheck::new(&view, &metadata, regions.bat, owned)?.run(&mut report)?;
-    Ok(report)
+    if !file_bytes.is_multiple_of(MIB) {
+        let problem = format!("its length, {file_bytes} bytes, is no number of whole MiB");
+        add("vhdx-length-unaligned", file_bytes, problem);
+    }
+    if end < file_bytes {
+        let tail = file_bytes.saturating_sub(end);
+        add("vhdx-tail-unused", end, format!("the last {tail} bytes belong to no object"));
+    }
 }
 
 /// What a reader would refuse the file for, as a finding; what is no finding stays a refusal.
@@ -79,69 +206,38 @@ fn read_structure<const N: usize>(storage: &dyn Storage, at: u64) -> Result<Opti
     }
 }
 
-/// The header that counts, if one does.
-fn check_headers(storage: &dyn Storage, report: &mut Report) -> Result<Option<Header>, Refusal> {
+/// What the two headers come to.
+struct Headers {
+    /// The one that counts.
+    header: Header,
+    /// Its place.
+    at: u64,
+    /// The place of the other, if that is damaged.
+    lost: Option<u64>,
+}
+
+/// The headers, if one of them counts.
+fn check_headers(storage: &dyn Storage, report: &mut Report) -> Result<Option<Headers>, Refusal> {
     let [first_at, second_at] = header::PLACES;
     let read = |at| Ok::<_, Refusal>(read_structure(storage, at)?.and_then(|bytes| Header::parse(&bytes)));
     let (first, second) = (read(first_at)?, read(second_at)?);
-    let lost =
-        [(first.is_none(), first_at), (second.is_none(), second_at)].into_iter().filter(|(lost, _)| *lost);
-    let lost: Vec<u64> = lost.map(|(_, at)| at).collect();
+    let lost = match (&first, &second) {
+        (None, _) => Some(first_at),
+        (_, None) => Some(second_at),
+        (Some(_), Some(_)) => None,
+    };
     let (header, at) = match header::current_of(first, second) {
         Ok(current) => current,
         Err(damage) => {
-            let code = if lost.is_empty() { "vhdx-headers-ambiguous" } else { "vhdx-headers-lost" };
+            let code = if lost.is_none() { "vhdx-headers-ambiguous" } else { "vhdx-headers-lost" };
             report.add(Finding::new(code, Severity::Error, damage));
             return Ok(None);
         }
     };
-    for at in lost {
-        let problem = "it has no signature or no matching checksum; the other one counts";
-        let damage = Damage::new("header", at, HEADER_RULE, problem);
-        report.add(Finding::new("vhdx-header-damaged", Severity::Warning, damage));
-    }
     match header.check(at) {
-        Ok(()) => Ok(Some(header)),
+        Ok(()) => Ok(Some(Headers { header, at, lost })),
         Err(refusal) => {
             report.add(finding_of(refusal, "vhdx-header-broken", ("header", at))?);
-            Ok(None)
-        }
-    }
-}
-
-/// The regions, if a copy of the table can be believed.
-fn check_region_tables(view: &dyn Storage, report: &mut Report) -> Result<Option<RegionTable>, Refusal> {
-    let mut sound = Vec::new();
-    let mut damaged = Vec::new();
-    for at in region::PLACES {
-        match read_structure::<{ region::TABLE_BYTES }>(view, at)?
-            .filter(|bytes| region::is_sound(&bytes[..]))
-        {
-            Some(bytes) => sound.push((at, bytes)),
-            None => damaged.push(at),
-        }
-    }
-    let Some((at, bytes)) = sound.first() else {
-        let [at, _] = region::PLACES;
-        let problem = "neither of the two copies has a signature and a matching checksum";
-        let damage = Damage::new("region table", at, REGION_RULE, problem);
-        report.add(Finding::new("vhdx-region-tables-lost", Severity::Error, damage));
-        return Ok(None);
-    };
-    for at in damaged {
-        let problem = "it has no signature or no matching checksum; the other copy counts";
-        let damage = Damage::new("region table", at, REGION_RULE, problem);
-        report.add(Finding::new("vhdx-region-table-damaged", Severity::Warning, damage));
-    }
-    if let Some((other_at, _)) = sound.iter().find(|(_, other)| other != bytes) {
-        let problem = format!("it differs from the copy at {at:#x}, which readers take");
-        let damage = Damage::new("region table", *other_at, REGION_RULE, problem);
-        report.add(Finding::new("vhdx-region-tables-differ", Severity::Warning, damage));
-    }
-    match RegionTable::parse(&bytes[..], *at) {
-        Ok(regions) => Ok(Some(regions)),
-        Err(refusal) => {
-            report.add(finding_of(refusal, "vhdx-region-table-broken", ("region table", *at))?);
             Ok(None)
         }
     }
@@ -170,12 +266,18 @@ fn check_layout(owned: &[Owned], file_bytes: u64, report: &mut Report) {
     }
 }
 
+/// What the metadata says.
+enum Described {
+    Whole(Metadata),
+    Incomplete,
+}
+
 /// What the disk is like, if that can be read.
 fn check_metadata(
     view: &dyn Storage,
     regions: &RegionTable,
     report: &mut Report,
-) -> Result<Option<Metadata>, Refusal> {
+) -> Result<Option<Described>, Refusal> {
     let region = regions.metadata;
     let place = ("metadata table", region.at);
     let metadata = match Metadata::read(view, region) {
@@ -185,7 +287,7 @@ fn check_metadata(
             let code = if is_empty { "vhdx-disk-empty" } else { "vhdx-incomplete" };
             let damage = Damage::new("metadata table", region.at, "[MS-VHDX] §2.6", refusal.to_string());
             report.add(Finding::new(code, Severity::Error, damage));
-            return Ok(None);
+            return Ok((!is_empty).then_some(Described::Incomplete));
         }
         Err(refusal) => {
             report.add(finding_of(refusal, "vhdx-metadata-broken", place)?);
@@ -196,5 +298,5 @@ fn check_metadata(
         let damage = Damage::new("metadata table", region.at, "[MS-VHDX] §2.6.1.2", problem);
         report.add(Finding::new(code, Severity::Warning, damage));
     }
-    Ok(Some(metadata))
+    Ok(Some(Described::Whole(metadata)))
 }

@@ -74,7 +74,8 @@ impl<'a> TableCheck<'a> {
         })
     }
 
-    pub(super) fn run(mut self, report: &mut Report) -> Result<(), Refusal> {
+    /// Checks it, and says where the last object of the file ends, in whole MiB.
+    pub(super) fn run(mut self, report: &mut Report) -> Result<u64, Refusal> {
         let entries = self.layout.entries();
         let stored = self.region.end().min(self.file_bytes).saturating_sub(self.region.at) / 8;
         if entries.saturating_mul(8) > self.region.length {
@@ -99,8 +100,7 @@ impl<'a> TableCheck<'a> {
                 index = index.saturating_add(1);
             }
         }
-        self.check_space(report);
-        Ok(())
+        Ok(self.check_space(report))
     }
 
     fn check_entry(&mut self, index: u64, entry: u64, report: &mut Report) -> Result<(), Refusal> {
@@ -258,7 +258,7 @@ impl<'a> TableCheck<'a> {
     }
 
     /// What no object takes of the file.
-    fn check_space(&mut self, report: &mut Report) {
+    fn check_space(&mut self, report: &mut Report) -> u64 {
         // qemu makes such images, and every reader takes them. The room that is missing may be so when it is wanted.
         if self.is_fixed && self.absent > 0 {
             let problem =
@@ -275,11 +275,6 @@ impl<'a> TableCheck<'a> {
         if let Some((start, end)) = self.rest {
             self.named.take(start, end);
         }
-        if !self.file_bytes.is_multiple_of(MIB) {
-            let problem = format!("its length, {} bytes, is no number of whole MiB", self.file_bytes);
-            let damage = Damage::new("file", 0, LAYOUT_RULE, problem);
-            report.add(Finding::new("vhdx-length-unaligned", Severity::Note, damage));
-        }
         let (free, end) = self.used.left_by(&self.named);
         let tail = self.file_bytes.saturating_sub(end);
         let inner = free.saturating_sub(tail.div_ceil(MIB));
@@ -288,11 +283,7 @@ impl<'a> TableCheck<'a> {
             let damage = Damage::new("file", 0, LAYOUT_RULE, problem);
             report.add(Finding::new("vhdx-space-unused", Severity::Note, damage));
         }
-        if tail > 0 {
-            let problem = format!("the last {tail} bytes belong to no object");
-            let damage = Damage::new("file", end, LAYOUT_RULE, problem);
-            report.add(Finding::new("vhdx-tail-unused", Severity::Note, damage));
-        }
+        end
     }
 
     fn place_of(&self, index: u64) -> u64 {

@@ -35,9 +35,11 @@ mod shape;
 mod space;
 mod tables;
 
+pub(super) use open::replay_into;
+pub(super) use session::{Session, Touched};
+
 use change::Fill;
 use commit::MAX_CHANGED_PAGES;
-use session::{Session, Touched};
 use shape::{Part, Shape};
 use tables::{Lack, Piece, Tables};
 

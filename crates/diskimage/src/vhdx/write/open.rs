@@ -140,7 +140,7 @@ fn is_zero(tables: &mut Tables, view: &dyn Storage, at: u64) -> Result<bool, Sto
 }
 
 /// Brings the file to where its log says that it is, and turns the log off.
-fn replay_into(
+pub(in super::super) fn replay_into(
     storage: &dyn WritableStorage,
     overlay: &Overlay,
     session: &mut Session,

@@ -31,7 +31,7 @@ const RULE: &str = "[MS-VHDX] §2.2.2";
 
 /// How far a file that was opened for writing has been changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Touched {
+pub(in super::super) enum Touched {
     Nothing,
     /// Only what the disk's contents do not show.
     File,
@@ -41,7 +41,7 @@ pub(super) enum Touched {
 
 /// Headers and log.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(in super::super) struct Session {
     header: Header,
     /// Where the header that counts stands.
     at: u64,
@@ -55,7 +55,7 @@ pub(super) struct Session {
 
 impl Session {
     /// The session on a file whose header that counts is this one, at `at`.
-    pub(super) fn new(header: &Header, at: u64) -> Result<Self, Refusal> {
+    pub(in super::super) fn new(header: &Header, at: u64) -> Result<Self, Refusal> {
         if header.log_length == 0 {
             return Err(Refusal::unsupported(RULE, "writing into a file without a log"));
         }
@@ -76,7 +76,7 @@ impl Session {
     }
 
     /// Before a change of the file: the headers say that there will have been one.
-    pub(super) fn touch(
+    pub(in super::super) fn touch(
         &mut self,
         wanted: Touched,
         storage: &dyn WritableStorage,
