@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use block::{BlockError, ByteOffset, ByteRange};
 
+use crate::chain::ChainError;
 use crate::format::Format;
 use crate::storage::StorageError;
 
@@ -104,6 +105,9 @@ pub enum Refusal {
     /// The file breaks a rule of its format.
     #[error("the image is damaged: {0}")]
     Damaged(#[from] Damage),
+    /// A differencing image and its parents do not make a whole.
+    #[error(transparent)]
+    Chain(Box<ChainError>),
     /// Another image has this one as its parent: a change would break that one.
     #[error("{child:?} has this image as its parent, so it must not change; write into a new child instead")]
     HasChild {
@@ -154,6 +158,12 @@ pub(crate) enum ResolveError {
     Storage(#[from] StorageError),
     #[error(transparent)]
     Damaged(#[from] Damage),
+}
+
+impl From<ChainError> for Refusal {
+    fn from(error: ChainError) -> Self {
+        Self::Chain(Box::new(error))
+    }
 }
 
 impl From<ResolveError> for Refusal {

@@ -82,7 +82,8 @@ fn open_storage(file: &MemoryStorage) {
         Some(Format::Qcow2),
         Some(Format::Vmdk),
     ] {
-        if let Ok(image) = Image::from_storage(Box::new(file.clone()), OpenOptions { format }) {
+        let options = OpenOptions { format, ..OpenOptions::default() };
+        if let Ok(image) = Image::from_storage(Box::new(file.clone()), options) {
             read_some(&image);
         }
     }

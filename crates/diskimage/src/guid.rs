@@ -2,7 +2,7 @@
 use std::fmt;
 
 /// An identifier of 16 bytes, in the order in which its text is written (RFC 4122 §4.1.2).
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Guid([u8; 16]);
 
 impl Guid {

@@ -8,7 +8,7 @@ use block::{
 };
 
 use crate::bitmap::Scratch;
-use crate::chain::Chain;
+use crate::chain::{self, Chain, Parents};
 use crate::error::{OpenError, Refusal, ResolveError};
 use crate::extent::{Extent, LayerIndex, Source};
 use crate::format::Format;
@@ -20,10 +20,12 @@ use crate::storage::{FileStorage, FileStorageError, Storage};
 const MAX_ALLOCATION_EXTENTS: usize = 64;
 
 /// How to open an image.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
     /// The format, where it is known. Without it, contents and ending decide.
     pub format: Option<Format>,
+    /// Where the parents of a differencing image may lie.
+    pub parents: Parents,
 }
 
 /// An image, opened for reading: a block device that takes no writes.
@@ -36,7 +38,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Opens the image file at `path`.
+    /// Opens the image file at `path`, of a differencing image with all its parents.
     ///
     /// # Errors
     /// [`OpenError`], which names the path.
@@ -46,7 +48,7 @@ impl Image {
             FileStorageError::NotAFile { found } => Refusal::NotAFile { found },
         });
         storage
-            .and_then(|storage| Self::open_as(Some(path), Box::new(storage), &options))
+            .and_then(|storage| Self::open_as(Some(path), Box::new(storage), options))
             .map_err(|refusal| refusal.about(Some(path.to_owned())))
     }
 
@@ -55,13 +57,13 @@ impl Image {
     /// # Errors
     /// [`OpenError`] without a path.
     pub fn from_storage(storage: Box<dyn Storage>, options: OpenOptions) -> Result<Self, OpenError> {
-        Self::open_as(None, storage, &options).map_err(|refusal| refusal.about(None))
+        Self::open_as(None, storage, options).map_err(|refusal| refusal.about(None))
     }
 
     fn open_as(
         path: Option<&Path>,
         storage: Box<dyn Storage>,
-        options: &OpenOptions,
+        options: OpenOptions,
     ) -> Result<Self, Refusal> {
         let leaf = Layer::open(path, storage, options.format)?;
         let geometry = Geometry {
@@ -71,7 +73,7 @@ impl Image {
             discard_granularity: None,
             access: Access::ReadOnly,
         };
-        Ok(Self { chain: Chain::new(leaf, Vec::new()), geometry })
+        Ok(Self { chain: chain::open(leaf, options.parents)?, geometry })
     }
 
     /// The format, which all files of a chain share.

@@ -2,12 +2,14 @@
 //!
 //! A layer resolves what *it* holds; where it says that the parent tells, the chain asks the layer below. Nothing
 //! here knows of other layers.
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use block::{ByteLength, ByteOffset, ByteRange, LogicalBlockSize, Patience};
 
 use crate::beside;
 use crate::bitmap::Scratch;
+use crate::chain::ParentReference;
 use crate::error::{Damage, Refusal, ResolveError};
 use crate::extent::{LayerExtent, LayerIndex};
 use crate::format::{self, Format};
@@ -66,12 +68,28 @@ pub struct LayerInfo {
     pub path: Option<PathBuf>,
     /// What is known of it by itself.
     pub info: Info,
+    /// What children recognise it by: VHDX's `DataWriteGuid`, VHD's unique identifier; raw has nothing.
+    pub linkage: Option<Guid>,
+    /// Of a differencing image: what it says of its parent. Where the parent was found, the layer below says.
+    pub parent: Option<ParentReference>,
+}
+
+/// Device and inode: what two openings of one file have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileId(u64, u64);
+
+impl FileId {
+    pub(crate) fn of(storage: &dyn Storage) -> Option<Self> {
+        let metadata = storage.file()?.metadata().ok()?;
+        Some(Self(metadata.dev(), metadata.ino()))
+    }
 }
 
 /// An open file of an image.
 #[derive(Debug)]
 pub(crate) struct Layer {
     path: Option<PathBuf>,
+    file_id: Option<FileId>,
     storage: Box<dyn Storage>,
     layout: Layout,
     size: ByteLength,
@@ -95,6 +113,7 @@ impl Layer {
         mut storage: Box<dyn Storage>,
         format: Option<Format>,
     ) -> Result<Self, Refusal> {
+        let file_id = FileId::of(&*storage);
         let format = match format {
             Some(format) => format,
             None => format::probe(&*storage, path.and_then(Format::of_ending))?,
@@ -138,7 +157,23 @@ impl Layer {
             }
         };
         let size = ByteLength::new(bytes);
-        Ok(Self { path: path.map(Path::to_owned), storage, layout, size, logical_block, physical_block })
+        Ok(Self {
+            path: path.map(Path::to_owned),
+            file_id,
+            storage,
+            layout,
+            size,
+            logical_block,
+            physical_block,
+        })
+    }
+
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    pub(crate) fn file_id(&self) -> Option<FileId> {
+        self.file_id
     }
 
     /// The file, as the disk's bytes must be read from it: with a replayed log laid over it, where there was one.
@@ -177,6 +212,24 @@ impl Layer {
         guid.non_nil().map(Guid::to_be_bytes)
     }
 
+    /// What children recognise the file by: VHDX's `DataWriteGuid`, VHD's unique identifier.
+    pub(crate) fn linkage(&self) -> Option<Guid> {
+        match &self.layout {
+            Layout::Raw(_) | Layout::Qcow2(_) | Layout::Vmdk(_) => None,
+            Layout::Vhd(vhd) => Some(vhd.footer().unique_id),
+            Layout::Vhdx(vhdx) => Some(vhdx.data_write_guid()),
+        }
+    }
+
+    /// What a differencing image says of its parent.
+    pub(crate) fn parent(&self) -> Option<ParentReference> {
+        match &self.layout {
+            Layout::Raw(_) | Layout::Qcow2(_) | Layout::Vmdk(_) => None,
+            Layout::Vhd(vhd) => vhd.parent().map(ParentReference::of_vhd),
+            Layout::Vhdx(vhdx) => vhdx.metadata().parent.as_ref().map(ParentReference::of_vhdx),
+        }
+    }
+
     pub(crate) fn info(&self) -> Info {
         let (subtype, payload_block, creator, log_replayed) = match &self.layout {
             Layout::Raw(_) => (Subtype::Fixed, None, None, false),
@@ -198,6 +251,7 @@ impl Layer {
                 (subtype, grain, None, false)
             }
         };
+        let subtype = if self.parent().is_some() { Subtype::Differencing } else { subtype };
         Info {
             format: self.format(),
             subtype,
@@ -214,7 +268,13 @@ impl Layer {
     }
 
     pub(crate) fn about(&self, layer: LayerIndex) -> LayerInfo {
-        LayerInfo { layer, path: self.path.clone(), info: self.info() }
+        LayerInfo {
+            layer,
+            path: self.path.clone(),
+            info: self.info(),
+            linkage: self.linkage(),
+            parent: self.parent(),
+        }
     }
 
     /// The extent with which `range` begins, which lies in this layer's disk and is not empty.

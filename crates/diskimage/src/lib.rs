@@ -35,7 +35,7 @@
 
 mod beside;
 mod bitmap;
-mod chain;
+pub mod chain;
 pub mod check;
 mod compressed;
 mod cursor;

@@ -6,6 +6,20 @@ use crate::error::ResolveError;
 use crate::extent::{Extent, Held, LayerIndex, Source, head_of};
 use crate::layer::Layer;
 
+mod error;
+mod open;
+mod parent;
+mod store;
+
+pub use error::{ChainError, FileName, Tried};
+pub(crate) use open::open;
+pub use parent::{FoundParent, ParentReference, ParentResolver, Parents};
+pub use store::Store;
+
+/// How many files a chain may have, the base among them. Versions are merged long before; a file that claims more is
+/// up to something.
+pub const MAX_LAYERS: usize = 128;
+
 /// The files of an image.
 #[derive(Debug)]
 pub(crate) struct Chain {
@@ -15,7 +29,7 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// `parents` are the leaf's, the base first; at most [`u16::MAX`].
+    /// `parents` are the leaf's, the base first; fewer than [`MAX_LAYERS`].
     pub(crate) fn new(leaf: Layer, parents: Vec<Layer>) -> Self {
         Self { leaf, parents }
     }

@@ -19,7 +19,7 @@ use block::{Allocation, BlockDevice, BlockError, ByteLength, ByteOffset, ByteRan
 use crate::error::{OpenError, Refusal};
 use crate::format::{self, Format};
 use crate::guid::Guid;
-use crate::image::{Info, OpenOptions};
+use crate::image::Info;
 use crate::storage::{FileStorage, FileStorageError, Storage, WritableStorage};
 use crate::vhd::{self, Footer};
 use crate::vhdx::{self, VhdxWriter};
@@ -105,7 +105,7 @@ pub(crate) trait Writer: std::fmt::Debug + Send + Sync {
 }
 
 impl MutableImage {
-    /// Opens the image file at `path` for writing. `parent` is what shows through where a differencing image holds
+    /// Opens the image file at `path` for writing. Without a `format`, contents and ending decide which it is. `parent` is what shows through where a differencing image holds
     /// nothing: its parent's contents, opened and verified by who knows the chain. Where the image is larger than
     /// that, zeros show through.
     ///
@@ -114,7 +114,7 @@ impl MutableImage {
     /// (or the other way round), or `children` knows one.
     pub fn open(
         path: &Path,
-        options: OpenOptions,
+        format: Option<Format>,
         parent: Option<Arc<dyn BlockDevice>>,
         children: &dyn Children,
     ) -> Result<Self, OpenError> {
@@ -123,7 +123,7 @@ impl MutableImage {
                 FileStorageError::Access(source) => Refusal::Access(source),
                 FileStorageError::NotAFile { found } => Refusal::NotAFile { found },
             })?;
-            let format = format_of(&storage, options, Format::of_ending(path))?;
+            let format = format_of(&storage, format, Format::of_ending(path))?;
             let linkage = linkage_of(&storage, format)?;
             if let Some(child) = children.child_of(path, linkage).map_err(Refusal::Access)? {
                 return Err(Refusal::HasChild { child });
@@ -139,10 +139,10 @@ impl MutableImage {
     /// As of [`open`](Self::open), without a path.
     pub fn from_storage(
         storage: Box<dyn WritableStorage>,
-        options: OpenOptions,
+        format: Option<Format>,
         parent: Option<Arc<dyn BlockDevice>>,
     ) -> Result<Self, OpenError> {
-        let format = format_of(&*storage, options, None);
+        let format = format_of(&*storage, format, None);
         format
             .and_then(|format| Self::open_as(storage, format, parent))
             .map_err(|refusal| refusal.about(None))
@@ -253,8 +253,12 @@ fn waits(patience: Patience) -> Result<(), BlockError> {
     }
 }
 
-fn format_of(storage: &dyn Storage, options: OpenOptions, ending: Option<Format>) -> Result<Format, Refusal> {
-    match options.format {
+fn format_of(
+    storage: &dyn Storage,
+    format: Option<Format>,
+    ending: Option<Format>,
+) -> Result<Format, Refusal> {
+    match format {
         Some(format) => Ok(format),
         None => format::probe(storage, ending),
     }

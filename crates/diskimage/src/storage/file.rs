@@ -90,6 +90,11 @@ impl FileStorage {
         // Without O_NONBLOCK the opening of a named pipe would wait for a writer; files and disks ignore it.
         let flags = i32::try_from((flags | OFlags::NONBLOCK).bits()).unwrap_or_default();
         let file = options.custom_flags(flags).open(path).map_err(FileStorageError::Access)?;
+        Self::of_file(file)
+    }
+
+    /// The open file, which was opened without waiting.
+    pub(crate) fn of_file(file: File) -> Result<Self, FileStorageError> {
         let metadata = file.metadata().map_err(FileStorageError::Access)?;
         let kind = metadata.file_type();
         let len = if kind.is_file() {

@@ -31,6 +31,7 @@ pub(crate) use create::create;
 use dynamic::DynamicHeader;
 pub(crate) use footer::Footer;
 use footer::{DiskType, FooterPlace};
+pub(crate) use locator::ParentReference;
 pub(crate) use write::open_writer;
 
 pub(crate) const SECTOR_BYTES: u64 = 512;
@@ -41,6 +42,7 @@ pub(crate) struct Vhd {
     footer: Footer,
     virtual_bytes: u64,
     layout: Layout,
+    parent: Option<ParentReference>,
 }
 
 #[derive(Debug)]
@@ -53,6 +55,7 @@ impl Vhd {
     pub(crate) fn open(storage: &dyn Storage) -> Result<Self, Refusal> {
         let (footer, place) = Footer::read(storage)?;
         let virtual_bytes = footer.virtual_bytes(place)?;
+        let mut parent = None;
         let layout = match footer.disk_type {
             DiskType::Fixed => {
                 // [VHD] "Fixed Hard Disk Image": the data, then the footer.
@@ -67,14 +70,11 @@ impl Vhd {
                 }
                 Layout::Fixed
             }
-            DiskType::Differencing => {
-                return Err(Refusal::unsupported(
-                    "[VHD] Hard Disk Footer Format",
-                    "a differencing VHD (disk type 4)",
-                ));
-            }
-            DiskType::Dynamic => {
-                let header = DynamicHeader::read(storage, &footer)?;
+            DiskType::Dynamic | DiskType::Differencing => {
+                let mut header = DynamicHeader::read(storage, &footer)?;
+                parent = header.parent.take();
+                // [VHD] "Differencing Hard Disk Image": what is not here is the parent's.
+                let missing = if parent.is_some() { Held::Parent } else { Held::Zero };
                 let end = match place {
                     FooterPlace::End(at) => at,
                     FooterPlace::Start => storage.len().get(),
@@ -85,11 +85,11 @@ impl Vhd {
                     footer.data_offset,
                     virtual_bytes,
                     end,
-                    Held::Zero,
+                    missing,
                 )?)
             }
         };
-        Ok(Self { footer, virtual_bytes, layout })
+        Ok(Self { footer, virtual_bytes, layout, parent })
     }
 
     pub(crate) fn virtual_bytes(&self) -> u64 {
@@ -100,7 +100,12 @@ impl Vhd {
         &self.footer
     }
 
-    /// The size of a block, of a dynamic image.
+    /// What a differencing image says of its parent.
+    pub(crate) fn parent(&self) -> Option<&ParentReference> {
+        self.parent.as_ref()
+    }
+
+    /// The size of a block, of an image that has blocks.
     pub(crate) fn block_bytes(&self) -> Option<u64> {
         match &self.layout {
             Layout::Fixed => None,

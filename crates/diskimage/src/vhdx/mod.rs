@@ -12,6 +12,7 @@ use block::{ByteOffset, ByteRange, Patience};
 use crate::bitmap::Scratch;
 use crate::error::{Damage, Refusal, ResolveError};
 use crate::extent::{Held, LayerExtent};
+use crate::guid::Guid;
 use crate::storage::Storage;
 
 mod bat;
@@ -33,6 +34,7 @@ use bat::Bat;
 pub(crate) use check::{check, repair};
 pub(crate) use create::NewVhdx;
 pub(crate) use file_type::is_signed;
+pub(crate) use locator::Locator;
 pub(crate) use metadata::Metadata;
 use overlay::{Overlaid, Overlay, Piece};
 use region::RegionTable;
@@ -45,6 +47,7 @@ pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) struct Vhdx {
     creator: String,
     metadata: Metadata,
+    data_write_guid: Guid,
     bat: Bat,
     replayed: Option<Arc<Overlay>>,
 }
@@ -78,15 +81,17 @@ impl Vhdx {
         owned.extend(regions.owned());
         check_disjoint(&owned, storage.len().get())?;
         let metadata = Metadata::read(&*storage, regions.metadata)?;
-        if metadata.parent.is_some() {
-            return Err(Refusal::unsupported("[MS-VHDX] §2.6.2.1", "a differencing VHDX (HasParent is set)"));
-        }
         let bat = Bat::open(&*storage, regions.bat, &metadata, owned)?;
-        Ok((Self { creator, metadata, bat, replayed }, storage))
+        Ok((Self { creator, metadata, data_write_guid: header.data_write_guid, bat, replayed }, storage))
     }
 
     pub(crate) fn metadata(&self) -> &Metadata {
         &self.metadata
+    }
+
+    /// What children recognise the image by ([MS-VHDX] §2.6.2.6.3).
+    pub(crate) fn data_write_guid(&self) -> Guid {
+        self.data_write_guid
     }
 
     pub(crate) fn creator(&self) -> &str {
@@ -120,7 +125,7 @@ impl Vhdx {
 }
 
 /// What children recognise the image by: the `DataWriteGuid` of the header that counts ([MS-VHDX] §2.6.2.6.3).
-pub(crate) fn linkage(storage: &dyn Storage) -> Result<crate::guid::Guid, Refusal> {
+pub(crate) fn linkage(storage: &dyn Storage) -> Result<Guid, Refusal> {
     header::read_current(storage).map(|header| header.data_write_guid)
 }
 

@@ -11,7 +11,7 @@ use crate::tools::{open, qemu_img};
 #[test]
 fn raw_image_conforms() {
     let bytes = pattern(3 << 20);
-    let options = OpenOptions { format: Some(Format::Raw) };
+    let options = OpenOptions { format: Some(Format::Raw), ..OpenOptions::default() };
     let image = Image::from_storage(Box::new(MemoryStorage::new(&bytes)), options).unwrap();
     read_only(&image, &bytes);
 }
@@ -19,7 +19,7 @@ fn raw_image_conforms() {
 #[test]
 fn raw_image_that_ends_inside_a_block_is_filled_up_with_zeros() {
     let mut bytes = pattern(100_000);
-    let options = OpenOptions { format: Some(Format::Raw) };
+    let options = OpenOptions { format: Some(Format::Raw), ..OpenOptions::default() };
     let image = Image::from_storage(Box::new(MemoryStorage::new(&bytes)), options).unwrap();
     bytes.resize(100_352, 0);
     read_only(&image, &bytes);

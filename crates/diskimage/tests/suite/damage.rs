@@ -16,7 +16,7 @@ fn vhdx() -> Vhdx {
 }
 
 fn refusal_of(file: MemoryStorage, format: Option<Format>) -> String {
-    let opened = Image::from_storage(Box::new(file), OpenOptions { format });
+    let opened = Image::from_storage(Box::new(file), OpenOptions { format, ..OpenOptions::default() });
     opened.map(|image| image.info()).unwrap_err().refusal.to_string()
 }
 

@@ -328,8 +328,7 @@ fn formats_that_are_read_only_are_not_opened_for_writing() {
     for format in ["qcow2", "vmdk"] {
         let image = folder.path().join(format!("disk.{format}"));
         qemu_img(&["create", "-q", "-f", format], &[&image, Path::new("1M")]);
-        let options = OpenOptions::default();
-        let result = diskimage::MutableImage::open(&image, options, None, &diskimage::Childless);
+        let result = diskimage::MutableImage::open(&image, None, None, &diskimage::Childless);
         let refusal = result.map(|image| image.info()).unwrap_err().refusal.to_string();
         assert!(refusal.contains(&format!("writing into {format} images, which are read only")), "{refusal}");
     }

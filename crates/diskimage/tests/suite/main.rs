@@ -3,6 +3,7 @@
 //! The programs are qemu-img and qemu-io (Debian package qemu-utils), 7z (p7zip-full) and python3. A missing program
 //! is a failure that names its package.
 mod builder;
+mod chains;
 mod conformance;
 mod damage;
 mod foreign;

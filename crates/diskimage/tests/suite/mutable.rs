@@ -8,9 +8,9 @@ use crate::builder::MIB;
 use block::conformance::writable;
 use block::{BlockDevice, BlockError, ByteLength, ByteOffset, ByteRange, Patience};
 use diskimage::storage::{CrashStorage, MemoryStorage, Storage, StorageError, WritableStorage};
-use diskimage::{Children, Format, Guid, MutableImage, OpenOptions};
+use diskimage::{Children, Format, Guid, MutableImage};
 
-const RAW: OpenOptions = OpenOptions { format: Some(Format::Raw) };
+const RAW: Option<Format> = Some(Format::Raw);
 
 fn raw_of(bytes: u64) -> MutableImage {
     let storage = CrashStorage::new(MemoryStorage::sparse(ByteLength::new(bytes)));
@@ -121,7 +121,7 @@ fn full_disk_is_told_and_leaves_an_image_to_work_with() {
     let under = Arc::new(CrashStorage::new(vhdx.build()));
     let room = Arc::new(AtomicU64::new(vhdx.file_bytes + 2 * MIB));
     let storage = Failing { under: Arc::clone(&under), fails: Arc::default(), room: Arc::clone(&room) };
-    let image = MutableImage::from_storage(Box::new(storage), OpenOptions::default(), None).unwrap();
+    let image = MutableImage::from_storage(Box::new(storage), None, None).unwrap();
     let write = |block: u64, fill: u8| {
         image.write(ByteOffset::new(block * MIB), &vec![fill; 1 << 20], Patience::Blocking)
     };

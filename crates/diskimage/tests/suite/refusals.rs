@@ -108,7 +108,7 @@ fn ending_without_the_signature_is_refused() {
 fn given_format_without_the_signature_is_refused() {
     for format in [Format::Vhd, Format::Vhdx, Format::Qcow2, Format::Vmdk] {
         for bytes in [&[][..], &[1; 700], &[0; 70_000]] {
-            let options = OpenOptions { format: Some(format) };
+            let options = OpenOptions { format: Some(format), ..OpenOptions::default() };
             let result = Image::from_storage(Box::new(MemoryStorage::new(bytes)), options);
             let refusal = result.map(|image| image.info()).unwrap_err().refusal.to_string();
             assert!(refusal.contains(&format!("not a {format} image")), "{refusal}");

@@ -63,7 +63,8 @@ pub(crate) fn open(path: &Path) -> Image {
 }
 
 pub(crate) fn open_as(path: &Path, format: Option<Format>) -> Image {
-    Image::open(path, OpenOptions { format }).unwrap_or_else(|error| panic!("{error}: {}", error.refusal))
+    Image::open(path, OpenOptions { format, ..OpenOptions::default() })
+        .unwrap_or_else(|error| panic!("{error}: {}", error.refusal))
 }
 
 /// Holds all of an image against a raw file. Runs that are holes in the raw file and zeros in the image are not read.

@@ -164,7 +164,7 @@ fn image_is_none_until_it_is_finished() {
         let at = new.place(3).unwrap().get();
         new.storage().write_at(ByteOffset::new(at), &footer).unwrap();
         new.storage().write_at(ByteOffset::new(at + 2 * MIB - 512), &footer).unwrap();
-        let refused = Image::open(&path, OpenOptions { format: Some(Format::Vhd) });
+        let refused = Image::open(&path, OpenOptions { format: Some(Format::Vhd), ..OpenOptions::default() });
         assert!(matches!(refused.unwrap_err().refusal, Refusal::NotThisFormat { .. }), "{subtype:?}");
         new.finish().unwrap();
         open_as(&path, None);

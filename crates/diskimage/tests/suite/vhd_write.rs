@@ -17,7 +17,7 @@ use diskimage::{
 use crate::tools::{assert_same, assert_same_as_7z, open_as, program, qemu_raw, save};
 use crate::vhd_create::spec;
 
-const VHD: OpenOptions = OpenOptions { format: Some(Format::Vhd) };
+const VHD: Option<Format> = Some(Format::Vhd);
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
@@ -251,7 +251,11 @@ fn assert_crashes_lose_nothing(subtype: Subtype, steps: &[Step], hiccup: Option<
                 format!("{subtype:?}, {hiccup:?}, moment {moment} of {}, way {way}, {steps:?}", events.len())
             };
             if subtype == Subtype::Dynamic {
-                let image = Image::from_storage(Box::new(crashed.clone()), VHD).unwrap();
+                let image = Image::from_storage(
+                    Box::new(crashed.clone()),
+                    OpenOptions { format: VHD, ..OpenOptions::default() },
+                )
+                .unwrap();
                 model.check(&image, &what);
             }
             let again = Arc::new(CrashStorage::new(crashed));

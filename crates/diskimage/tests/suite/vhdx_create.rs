@@ -209,7 +209,7 @@ const SUBTYPES: [Subtype; 3] = [Subtype::Fixed, Subtype::Dynamic, Subtype::Diffe
 
 /// What a reader says of a file that should be no image.
 fn refusal_of(file: &MemoryStorage) -> Refusal {
-    let options = OpenOptions { format: Some(Format::Vhdx) };
+    let options = OpenOptions { format: Some(Format::Vhdx), ..OpenOptions::default() };
     let opened = Image::from_storage(Box::new(file.clone()), options);
     opened.map(|image| image.info()).unwrap_err().refusal
 }

@@ -6,8 +6,8 @@ use block::conformance::{pattern, writable};
 use block::{
     Access, BlockDevice, ByteLength, ByteOffset, ByteRange, LogicalBlockSize, MemoryDevice, Patience,
 };
+use diskimage::MutableImage;
 use diskimage::storage::{CrashStorage, Event, Storage};
-use diskimage::{MutableImage, OpenOptions};
 
 use crate::builder::{MIB, Vhdx};
 
@@ -24,7 +24,7 @@ pub(crate) fn empty(virtual_bytes: u64, block_mib: u32, sector: u32, has_parent:
 }
 
 pub(crate) fn open(storage: &Arc<CrashStorage>, parent: Option<Arc<dyn BlockDevice>>) -> MutableImage {
-    MutableImage::from_storage(Box::new(Arc::clone(storage)), OpenOptions::default(), parent)
+    MutableImage::from_storage(Box::new(Arc::clone(storage)), None, parent)
         .unwrap_or_else(|error| panic!("{error}: {}", error.refusal))
 }
 
@@ -214,7 +214,7 @@ fn blocks_over_each_other_are_not_written_into() {
     let at = vhdx.payload_at();
     vhdx.bat = vec![(0, at | 6), (3, at | 6)];
     let storage = CrashStorage::new(vhdx.build());
-    let refused = MutableImage::from_storage(Box::new(storage), OpenOptions::default(), None).unwrap_err();
+    let refused = MutableImage::from_storage(Box::new(storage), None, None).unwrap_err();
     assert!(refused.refusal.to_string().contains("lies over that of the BAT entry"), "{}", refused.refusal);
 }
 
@@ -222,7 +222,7 @@ fn blocks_over_each_other_are_not_written_into() {
 fn parent_is_wanted_by_children_only_and_with_the_same_sectors() {
     let refusal = |has_parent: bool, parent: Option<Arc<dyn BlockDevice>>| {
         let storage = CrashStorage::new(empty(4 * MIB, 1, 512, has_parent).build());
-        let refused = MutableImage::from_storage(Box::new(storage), OpenOptions::default(), parent);
+        let refused = MutableImage::from_storage(Box::new(storage), None, parent);
         refused.unwrap_err().refusal.to_string()
     };
     assert!(refusal(true, None).contains("without its parent"));

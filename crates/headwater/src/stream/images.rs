@@ -58,7 +58,7 @@ fn open(vdisk: &Vdisk) -> anyhow::Result<GoldenImage> {
         ImageFormat::Vhd => Format::Vhd,
         ImageFormat::Vhdx => Format::Vhdx,
     });
-    let image = Image::open(&vdisk.path, OpenOptions { format })?;
+    let image = Image::open(&vdisk.path, OpenOptions { format, ..OpenOptions::default() })?;
     let info = image.info();
     // A disk in several files has no one file that tells when its contents change, and expanding clusters at every
     // device's every read helps nobody.
