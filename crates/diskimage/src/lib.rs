@@ -65,6 +65,6 @@ pub use extent::{Extent, LayerIndex, Source};
 pub use format::{Format, UnknownFormat};
 pub use guid::Guid;
 pub use image::{Image, Info, LayerInfo, OpenOptions, Subtype};
-pub use mutable::{Childless, Children, MutableImage};
+pub use mutable::{Childless, Children, EditError, MutableImage};
 pub use new_image::{MetadataItem, NewImage, NewImageError, NewImageSpec, ParentLink, SectorBitmap, create};
 pub use watch::{Cancelled, Watch};

@@ -21,6 +21,11 @@ impl Below {
         self.0.is_some()
     }
 
+    /// How large the parent is; 0 where there is none.
+    pub(crate) fn size(&self) -> u64 {
+        self.0.as_ref().map_or(0, |parent| parent.geometry().size.get())
+    }
+
     /// Parent and child must have the same logical blocks: else a child could hold half of one.
     pub(crate) fn check(&self, logical_block: LogicalBlockSize) -> Result<(), Refusal> {
         match self.0.as_ref().map(|parent| parent.geometry().logical_block) {
@@ -67,7 +72,6 @@ impl Below {
 
     /// How many bytes the parent has from `at` on.
     fn held(&self, at: ByteOffset) -> u64 {
-        let size = self.0.as_ref().map_or(0, |parent| parent.geometry().size.get());
-        size.saturating_sub(at.get())
+        self.size().saturating_sub(at.get())
     }
 }

@@ -20,15 +20,18 @@ use crate::error::{OpenError, Refusal};
 use crate::format::{self, Format};
 use crate::guid::Guid;
 use crate::image::Info;
+use crate::new_image::ParentLink;
 use crate::storage::{FileStorage, FileStorageError, Storage, WritableStorage};
 use crate::vhd::{self, Footer};
 use crate::vhdx::{self, VhdxWriter};
 
 mod below;
+mod edit;
 mod raw;
 mod stopping;
 
 pub(crate) use below::Below;
+pub use edit::EditError;
 use raw::RawWriter;
 use stopping::Stopping;
 
@@ -99,6 +102,19 @@ pub(crate) trait Writer: std::fmt::Debug + Send + Sync {
         range: ByteRange,
         patience: Patience,
     ) -> Result<(Allocation, ByteLength), BlockError>;
+
+    /// As [`MutableImage::resize`], which has checked that the size is another one in whole blocks, and that nothing is
+    /// lost. Nothing but [`close`](Self::close) is asked of the writer afterwards.
+    fn resize(&self, _size: ByteLength) -> Result<(), EditError> {
+        let what = "is not resized in place; convert it into a new image of another size";
+        Err(EditError::Unsupported { format: self.info().format, what })
+    }
+
+    /// As [`MutableImage::relink`]. Nothing but [`close`](Self::close) is asked of the writer afterwards.
+    fn relink(&self, _link: &ParentLink) -> Result<(), EditError> {
+        let what = "has no link to a parent that could be changed in place";
+        Err(EditError::Unsupported { format: self.info().format, what })
+    }
 
     /// Flushes, and leaves the file as one that nobody has to repair. Nothing is asked of the writer afterwards.
     fn close(&self) -> Result<(), BlockError>;

@@ -3,7 +3,7 @@ use block::{
     Access, Allocation, BlockError, ByteLength, ByteOffset, ByteRange, Geometry, LogicalBlockSize, Patience,
 };
 
-use super::{Writer, Zeroing};
+use super::{EditError, Writer, Zeroing};
 use crate::error::{Refusal, ResolveError};
 use crate::format::Format;
 use crate::image::{Info, Subtype};
@@ -83,6 +83,11 @@ impl Writer for RawWriter {
 
     fn allocation(&self, range: ByteRange, _: Patience) -> Result<(Allocation, ByteLength), BlockError> {
         Ok((Allocation::Data, range.length()))
+    }
+
+    fn resize(&self, size: ByteLength) -> Result<(), EditError> {
+        let resized = self.storage.set_len(size).and_then(|()| self.storage.flush());
+        resized.map_err(|error| EditError::of_storage(error, self.geometry.size))
     }
 
     fn close(&self) -> Result<(), BlockError> {

@@ -279,6 +279,12 @@ fn locator_of(spec: &NewImageSpec) -> Result<Option<Locator>, NewImageError> {
         }
         (Subtype::Fixed | Subtype::Dynamic, None) => return Ok(None),
     };
+    locator(link).map(Some)
+}
+
+/// The locator that says what `link` does.
+pub(super) fn locator(link: &ParentLink) -> Result<Locator, NewImageError> {
+    const RULE: &str = "[MS-VHDX] §2.6.2.6.3";
     let Some(relative_path) = windows_path(&link.relative_path) else {
         let what = format!("the parent path {:?}: it is relative, without \\ and NUL", link.relative_path);
         return Err(unsupported(RULE, what));
@@ -298,7 +304,7 @@ fn locator_of(spec: &NewImageSpec) -> Result<Option<Locator>, NewImageError> {
             "a parent path of more than 32767 characters".into(),
         ));
     }
-    Ok(Some(locator))
+    Ok(locator)
 }
 
 /// As Windows writes a relative path: with `\`, and `.\` before a name in the child's folder.

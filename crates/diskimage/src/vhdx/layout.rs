@@ -52,6 +52,11 @@ impl BatLayout {
         }
     }
 
+    /// The layout of a disk of another size.
+    pub(super) fn resized(&self, virtual_bytes: u64) -> Self {
+        Self { virtual_bytes, ..*self }
+    }
+
     /// How many payload blocks the disk has.
     pub(super) fn blocks(&self) -> u64 {
         self.virtual_bytes.div_ceil(self.block_bytes.get())

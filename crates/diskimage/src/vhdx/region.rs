@@ -78,6 +78,26 @@ impl RegionTable {
         sealed(bytes)
     }
 
+    /// One copy of the table that `storage` holds, but with the block allocation table in another region.
+    pub(super) fn with_bat_at(bat: Region, storage: &dyn Storage) -> Result<Vec<u8>, Refusal> {
+        let [first, second] = PLACES;
+        let mut bytes = read_bytes::<TABLE_BYTES>(storage, first)?;
+        if !is_sound(&bytes[..]) {
+            bytes = read_bytes::<TABLE_BYTES>(storage, second)?;
+        }
+        let mut bytes = bytes.to_vec();
+        // Behind the table's header of 16 bytes, entries of 32: identifier, place, length, whether it is required.
+        let mut entries = bytes.get_mut(16..).unwrap_or_default().chunks_exact_mut(32);
+        if let Some(entry) = entries.find(|entry| entry.starts_with(&BAT.to_le_bytes())) {
+            let length = u32::try_from(bat.length).unwrap_or(u32::MAX);
+            let fields = bat.at.to_le_bytes().into_iter().chain(length.to_le_bytes());
+            for (target, byte) in entry.iter_mut().skip(16).zip(fields) {
+                *target = byte;
+            }
+        }
+        Ok(sealed(bytes))
+    }
+
     pub(super) fn parse(bytes: &[u8], at: u64) -> Result<Self, Refusal> {
         let damage = |problem: String| Damage::new(NAME, at, RULE, problem);
         let mut cursor = Cursor::new(bytes);

@@ -22,5 +22,6 @@ mod vhd_write;
 mod vhdx_check;
 mod vhdx_crash;
 mod vhdx_create;
+mod vhdx_edit;
 mod vhdx_repair;
 mod vhdx_write;

@@ -146,3 +146,17 @@ fn full_disk_is_told_and_leaves_an_image_to_work_with() {
     let image = crate::vhdx_write::open(&under, None);
     assert!(crate::vhdx_write::contents(&image) == model);
 }
+
+#[test]
+fn raw_image_is_resized_unless_something_would_be_lost() {
+    let storage = Arc::new(CrashStorage::new(MemoryStorage::new(&[3; 4096])));
+    let resize = |bytes: u64| {
+        let image = MutableImage::from_storage(Box::new(Arc::clone(&storage)), RAW, None).unwrap();
+        image.resize(ByteLength::new(bytes))
+    };
+    resize(1 << 20).unwrap();
+    assert_eq!(storage.len().get(), 1 << 20);
+    assert!(matches!(resize(2048), Err(diskimage::EditError::TailInUse { .. })));
+    resize(4096).unwrap();
+    assert_eq!(storage.len().get(), 4096);
+}

@@ -19,14 +19,17 @@ use std::sync::{
 use block::{Access, Allocation, BlockError, ByteLength, ByteOffset, ByteRange, Geometry, Patience};
 
 use super::Metadata;
+use super::region::RegionTable;
 use crate::error::{Refusal, ResolveError};
 use crate::layer::readable;
-use crate::mutable::{Below, Writer, Zeroing};
+use crate::mutable::{Below, EditError, Writer, Zeroing};
+use crate::new_image::ParentLink;
 use crate::storage::{Storage, StorageError, WritableStorage};
 use crate::{Format, Info, Subtype};
 
 mod change;
 mod commit;
+mod edit;
 mod entry;
 mod open;
 mod pages;
@@ -53,6 +56,7 @@ pub(crate) struct VhdxWriter {
     geometry: Geometry,
     /// All of the disk.
     everything: ByteRange,
+    regions: RegionTable,
     shape: Shape,
     tables: RwLock<Tables>,
     session: Mutex<Session>,
@@ -84,6 +88,7 @@ impl VhdxWriter {
             creator: opened.creator,
             metadata,
             geometry,
+            regions: opened.regions,
             shape: opened.tables.shape.clone(),
             tables: RwLock::new(opened.tables),
             session: Mutex::new(opened.session),
@@ -311,6 +316,14 @@ impl Writer for VhdxWriter {
         }
         let length = range.length().get().saturating_sub(left.length().get());
         Ok((known.unwrap_or(Allocation::Data), ByteLength::new(length)))
+    }
+
+    fn resize(&self, size: ByteLength) -> Result<(), EditError> {
+        self.set_size(size.get())
+    }
+
+    fn relink(&self, link: &ParentLink) -> Result<(), EditError> {
+        self.set_link(link)
     }
 
     fn close(&self) -> Result<(), BlockError> {

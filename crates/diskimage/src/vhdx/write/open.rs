@@ -29,6 +29,7 @@ const NAME: &str = "BAT entry";
 pub(super) struct Opened {
     pub(super) creator: String,
     pub(super) metadata: Metadata,
+    pub(super) regions: RegionTable,
     pub(super) tables: Tables,
     pub(super) session: Session,
     pub(super) is_replayed: bool,
@@ -64,7 +65,7 @@ pub(super) fn open(storage: &Arc<dyn WritableStorage>, below: &Below) -> Result<
     if let Some(overlay) = &overlay {
         replay_into(&**storage, overlay, &mut session)?;
     }
-    Ok(Opened { creator, metadata, tables, session, is_replayed: overlay.is_some() })
+    Ok(Opened { creator, metadata, regions, tables, session, is_replayed: overlay.is_some() })
 }
 
 /// A differencing file needs its parent's contents, in the same logical sectors; another one has no use for any.

@@ -5,15 +5,15 @@ use std::num::NonZeroU64;
 use block::ByteRange;
 
 use super::super::Metadata;
+use super::super::layout::{BatLayout, Slot};
 use super::super::region::Region;
 
-/// A sector bitmap block has 2^23 bits, one for each sector of its chunk ([MS-VHDX] §2.4.2).
-const SECTORS_PER_CHUNK: u64 = 1 << 23;
 const ENTRY_BYTES: u64 = 8;
 
 /// How disk and file are divided.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
+    layout: BatLayout,
     pub(super) block_bytes: NonZeroU64,
     pub(super) sector_bytes: NonZeroU64,
     pub(super) virtual_bytes: u64,
@@ -21,8 +21,6 @@ pub(super) struct Shape {
     /// Whether the image is of the fixed kind, whose blocks keep their places.
     pub(super) is_fixed: bool,
     pub(super) bat: Region,
-    /// How many payload blocks a chunk has.
-    ratio: NonZeroU64,
 }
 
 /// The part of a range that lies in one payload block.
@@ -36,33 +34,35 @@ pub(super) struct Part {
 
 impl Shape {
     pub(super) fn new(metadata: &Metadata, bat: Region) -> Self {
-        let block_bytes = NonZeroU64::new(u64::from(metadata.block_bytes)).unwrap_or(NonZeroU64::MIN);
-        let sector_bytes = NonZeroU64::new(metadata.logical_block.bytes()).unwrap_or(NonZeroU64::MIN);
-        let chunk_bytes = SECTORS_PER_CHUNK.saturating_mul(sector_bytes.get());
         Self {
-            block_bytes,
-            sector_bytes,
+            layout: BatLayout::of(metadata),
+            block_bytes: NonZeroU64::new(u64::from(metadata.block_bytes)).unwrap_or(NonZeroU64::MIN),
+            sector_bytes: NonZeroU64::new(metadata.logical_block.bytes()).unwrap_or(NonZeroU64::MIN),
             virtual_bytes: metadata.virtual_bytes,
             has_parent: metadata.parent.is_some(),
             is_fixed: metadata.leave_blocks_allocated,
             bat,
-            ratio: NonZeroU64::new(chunk_bytes / block_bytes).unwrap_or(NonZeroU64::MIN),
         }
+    }
+
+    /// Of a disk of another size, its table in the same place.
+    pub(super) fn resized(&self, virtual_bytes: u64) -> Self {
+        Self { layout: self.layout.resized(virtual_bytes), virtual_bytes, ..self.clone() }
+    }
+
+    /// Of the same disk, its table in another region.
+    pub(super) fn moved_to(&self, bat: Region) -> Self {
+        Self { bat, ..self.clone() }
     }
 
     /// How many payload blocks the disk has.
     pub(super) fn blocks(&self) -> u64 {
-        self.virtual_bytes.div_ceil(self.block_bytes.get())
+        self.layout.blocks()
     }
 
-    /// How many entries the table has ([MS-VHDX] §2.5).
+    /// How many entries the table has.
     pub(super) fn entries(&self) -> u64 {
-        let blocks = self.blocks();
-        if self.has_parent {
-            blocks.div_ceil(self.ratio.get()).saturating_mul(self.ratio.get().saturating_add(1))
-        } else {
-            blocks.saturating_add(blocks.saturating_sub(1) / self.ratio)
-        }
+        self.layout.entries()
     }
 
     /// How long the table is, in bytes.
@@ -70,16 +70,19 @@ impl Shape {
         self.entries().saturating_mul(ENTRY_BYTES)
     }
 
+    /// Where in the file the byte behind the table is.
+    pub(super) fn table_end(&self) -> u64 {
+        self.entry_place(self.entries())
+    }
+
     /// Where in the file the entry of payload block `block` stands.
     pub(super) fn entry_at(&self, block: u64) -> u64 {
-        self.entry_place(block.saturating_add(block / self.ratio))
+        self.entry_place(self.layout.index_of(block))
     }
 
     /// Where in the file the entry stands of the sector bitmap block that `block` has its bits in.
     pub(super) fn bitmap_entry_at(&self, block: u64) -> u64 {
-        let stride = self.ratio.get().saturating_add(1);
-        let chunk = block / self.ratio;
-        self.entry_place(chunk.saturating_mul(stride).saturating_add(self.ratio.get()))
+        self.entry_place(self.layout.index_of_bitmap(self.layout.chunk_of(block)))
     }
 
     /// Where in the file the entry at `index` of the table stands.
@@ -89,15 +92,15 @@ impl Shape {
 
     /// Which payload block's the entry at `index` is; `None` where it is a sector bitmap block's.
     pub(super) fn block_of(&self, index: u64) -> Option<u64> {
-        let stride = NonZeroU64::new(self.ratio.get().saturating_add(1)).unwrap_or(NonZeroU64::MIN);
-        let (chunk, place) = (index / stride, index % stride);
-        (place < self.ratio.get()).then(|| index.saturating_sub(chunk))
+        match self.layout.slot(index) {
+            Slot::Payload(block) => Some(block),
+            Slot::Bitmap(_) => None,
+        }
     }
 
     /// How many bytes of `block` the disk has.
     pub(super) fn used_bytes(&self, block: u64) -> u64 {
-        let before = block.saturating_mul(self.block_bytes.get());
-        self.virtual_bytes.saturating_sub(before).min(self.block_bytes.get())
+        self.layout.used_bytes(block)
     }
 
     /// Whether `part` is all that the disk has of its block.
@@ -115,8 +118,7 @@ impl Shape {
 
     /// The bits of `part` in the sector bitmap block of its chunk: first and behind-last.
     pub(super) fn bits(&self, part: Part) -> (u64, u64) {
-        let per_block = self.block_bytes.get() / self.sector_bytes;
-        let before = (part.block % self.ratio).saturating_mul(per_block);
+        let before = self.layout.bitmap_offset(part.block).saturating_mul(8);
         let first = before.saturating_add(part.within / self.sector_bytes);
         (first, first.saturating_add(part.length / self.sector_bytes))
     }

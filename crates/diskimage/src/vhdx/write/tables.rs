@@ -113,7 +113,7 @@ impl Entry {
     }
 
     /// Places are whole MiB, so that the state takes the place of their low bits.
-    const fn bits(self) -> u64 {
+    pub(super) const fn bits(self) -> u64 {
         self.at | self.state.bits()
     }
 }
