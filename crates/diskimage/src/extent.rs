@@ -126,3 +126,9 @@ pub(crate) fn head_of(range: ByteRange, length: u64) -> ByteRange {
     // A head of a range is a range.
     ByteRange::new(range.start(), length).unwrap_or(range)
 }
+
+/// What of `range` lies from `from` on.
+pub(crate) fn tail_of(range: ByteRange, from: ByteOffset) -> ByteRange {
+    let length = ByteLength::new(range.end().get().saturating_sub(from.get()));
+    ByteRange::new(from, length).unwrap_or(range)
+}

@@ -10,7 +10,7 @@ use block::{
 use crate::bitmap::Scratch;
 use crate::chain::{self, Chain, Parents};
 use crate::error::{OpenError, Refusal, ResolveError};
-use crate::extent::{Extent, LayerIndex, Source};
+use crate::extent::{Extent, LayerIndex, Source, tail_of};
 use crate::format::Format;
 use crate::layer::Layer;
 pub use crate::layer::{Info, LayerInfo, Subtype};
@@ -253,10 +253,4 @@ impl BlockDevice for Image {
         }
         Some(FileSpan { file: Arc::clone(file), at, length })
     }
-}
-
-/// What of `range` lies from `from` on.
-fn tail_of(range: ByteRange, from: ByteOffset) -> ByteRange {
-    let length = ByteLength::new(range.end().get().saturating_sub(from.get()));
-    ByteRange::new(from, length).unwrap_or(range)
 }

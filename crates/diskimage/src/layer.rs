@@ -277,6 +277,16 @@ impl Layer {
         }
     }
 
+    /// Keeps of the format's table no more in memory than one of `layers` files may that share the room.
+    pub(crate) fn share_tables(&mut self, layers: usize) {
+        match &mut self.layout {
+            // They have no parents, and are none.
+            Layout::Raw(_) | Layout::Qcow2(_) | Layout::Vmdk(_) => {}
+            Layout::Vhd(vhd) => vhd.share_table(layers),
+            Layout::Vhdx(vhdx) => vhdx.share_table(layers),
+        }
+    }
+
     /// The extent with which `range` begins, which lies in this layer's disk and is not empty.
     pub(crate) fn extent(
         &self,

@@ -49,6 +49,8 @@ pub(crate) struct Table {
     width: Width,
     pages: Box<[OnceLock<Page>]>,
     resident: AtomicUsize,
+    /// How many pages may be kept.
+    max_resident: usize,
 }
 
 #[derive(Debug)]
@@ -105,7 +107,16 @@ impl Table {
     pub(crate) fn new(at: u64, entries: u64, width: Width) -> Self {
         let pages = entries.checked_div(width.entries_per_page()).unwrap_or_default().saturating_add(1);
         let pages = (0..pages).map(|_| OnceLock::new()).collect();
-        Self { at, entries, width, pages, resident: AtomicUsize::new(0) }
+        Self { at, entries, width, pages, resident: AtomicUsize::new(0), max_resident: MAX_RESIDENT_PAGES }
+    }
+
+    /// Keeps no more pages than one of `tables` tables may that share the room of one.
+    pub(crate) fn share(&mut self, tables: usize) {
+        self.max_resident = MAX_RESIDENT_PAGES.checked_div(tables).unwrap_or_default();
+        if *self.resident.get_mut() > self.max_resident {
+            self.pages.fill_with(OnceLock::new);
+            *self.resident.get_mut() = 0;
+        }
     }
 
     /// Where in the file the entry at `index` stands.
@@ -134,7 +145,7 @@ impl Table {
         if let Some(page) = slot.get() {
             return Ok(page.entry(within));
         }
-        if self.resident.load(Ordering::Relaxed) >= MAX_RESIDENT_PAGES {
+        if self.resident.load(Ordering::Relaxed) >= self.max_resident {
             return self.read_one(index, storage, patience, check);
         }
         let loaded = self.load(page, storage, patience, check)?;

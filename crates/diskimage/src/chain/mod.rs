@@ -7,11 +7,13 @@ use crate::extent::{Extent, Held, LayerIndex, Source, head_of};
 use crate::layer::Layer;
 
 mod error;
+mod flat;
 mod open;
 mod parent;
 mod store;
 
 pub use error::{ChainError, FileName, Tried};
+use flat::FlatMap;
 pub(crate) use open::open;
 pub use parent::{FoundParent, ParentReference, ParentResolver, Parents};
 pub use store::Store;
@@ -26,12 +28,19 @@ pub(crate) struct Chain {
     leaf: Layer,
     /// The leaf's parents, the base first.
     parents: Vec<Layer>,
+    /// Of an image with parents. A single file's own table is as good.
+    flat: Option<FlatMap>,
 }
 
 impl Chain {
     /// `parents` are the leaf's, the base first; fewer than [`MAX_LAYERS`].
     pub(crate) fn new(leaf: Layer, parents: Vec<Layer>) -> Self {
-        Self { leaf, parents }
+        let flat = (!parents.is_empty()).then(|| FlatMap::new(leaf.size().get()));
+        let mut chain = Self { leaf, parents, flat };
+        // What the map has is not asked of the tables again: together they keep no more than that of one file.
+        let layers = chain.parents.len().saturating_add(1);
+        chain.parents.iter_mut().chain([&mut chain.leaf]).for_each(|layer| layer.share_tables(layers));
+        chain
     }
 
     pub(crate) fn leaf(&self) -> &Layer {
@@ -61,12 +70,17 @@ impl Chain {
         patience: Patience,
         scratch: &mut Scratch,
     ) -> Result<Extent, ResolveError> {
-        if self.parents.is_empty() {
+        let Some(flat) = &self.flat else {
             let extent = self.leaf.extent(range, patience, scratch)?;
             return Ok(extent.in_layer(LayerIndex::BASE));
+        };
+        match flat.extent(self, range, patience)? {
+            Some(extent) => Ok(extent),
+            None => {
+                let (range, source) = self.walk(range, None, patience)?;
+                Ok(Extent { range, source: source.unwrap_or(Source::Zero) })
+            }
         }
-        let (range, source) = self.walk(range, None, patience)?;
-        Ok(Extent { range, source: source.unwrap_or(Source::Zero) })
     }
 
     /// Fills `buffer`, which is not longer, with the first bytes of `extent`.

@@ -95,6 +95,10 @@ impl Blocks {
         self.block_bytes.get()
     }
 
+    pub(super) fn share_table(&mut self, tables: usize) {
+        self.table.share(tables);
+    }
+
     pub(super) fn extent(
         &self,
         storage: &dyn Storage,

@@ -113,6 +113,13 @@ impl Vhd {
         }
     }
 
+    /// See [`Table::share`](crate::table::Table::share).
+    pub(crate) fn share_table(&mut self, tables: usize) {
+        if let Layout::Dynamic(blocks) = &mut self.layout {
+            blocks.share_table(tables);
+        }
+    }
+
     /// The extent with which `range` begins.
     pub(crate) fn extent(
         &self,

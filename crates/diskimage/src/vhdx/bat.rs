@@ -126,6 +126,10 @@ impl Bat {
         Ok(bat)
     }
 
+    pub(super) fn share_table(&mut self, tables: usize) {
+        self.table.share(tables);
+    }
+
     pub(super) fn extent(
         &self,
         storage: &dyn Storage,

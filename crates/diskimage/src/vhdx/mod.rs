@@ -102,6 +102,11 @@ impl Vhdx {
         self.replayed.is_some()
     }
 
+    /// See [`Table::share`](crate::table::Table::share).
+    pub(crate) fn share_table(&mut self, tables: usize) {
+        self.bat.share_table(tables);
+    }
+
     /// The extent with which `range` begins.
     pub(crate) fn extent(
         &self,

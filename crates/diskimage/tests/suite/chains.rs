@@ -83,7 +83,7 @@ fn vhdx_chains_of_several_chunks_read_as_the_flat_model() {
 
 #[test]
 fn chains_of_files_with_different_sizes_read_zeros_behind_a_parents_end() {
-    for seed in 0..6 {
+    for seed in 0..3 {
         let odd = 512 * (seed % 3);
         let sizes = [20 * MIB, 9 * MIB + odd, 30 * MIB, 41 * MIB + 7 * odd, 33 * MIB];
         let shapes: Vec<Shape> = sizes.iter().map(|&size| (size, MIB << (seed % 3))).collect();
