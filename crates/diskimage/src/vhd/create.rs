@@ -30,7 +30,7 @@ use crate::storage::{StorageError, WritableStorage};
 
 /// The largest disk that Microsoft's programs take ([VHD] "Overview": 2040 GB), in whole GiB.
 pub(super) const MAX_NEW_BYTES: u64 = 2040 << 30;
-const SIZE_RULE: &str = "[VHD] Overview: 2040 GiB";
+pub(super) const SIZE_RULE: &str = "[VHD] Overview: 2040 GiB";
 /// The default of all programs.
 const DEFAULT_BLOCK_BYTES: u64 = 2 << 20;
 /// Where the table of a dynamic image stands: right behind the header.

@@ -17,6 +17,7 @@ mod qemu;
 mod refusals;
 mod samples;
 mod tools;
+mod vhd_check;
 mod vhd_create;
 mod vhd_write;
 mod vhdx_check;

@@ -418,6 +418,7 @@ fn footers_that_are_lost_or_differ_are_put_right_by_opening() {
         let mut file = sound.clone();
         damage(&mut file, end);
         let storage = Arc::new(CrashStorage::new(file));
+        assert!(!check::check(&*storage, Format::Vhd).unwrap().is_clean());
         open(&storage, None);
         let now = storage.now();
         assert_eq!(now.len().get(), end + 512);
