@@ -1,9 +1,12 @@
 //! Entry points for fuzzing: what a hostile image file can reach.
 use block::{BlockDevice, ByteLength, ByteOffset, ByteRange, Patience};
 
+use crate::error::Refusal;
+use crate::extent::{Held, Source};
 use crate::format::Format;
 use crate::image::{Image, OpenOptions};
 use crate::storage::{MemoryStorage, Storage};
+use crate::vmdk::Vmdk;
 
 /// How many extents of an image are looked at from its start and before its end.
 const MAX_EXTENTS: usize = 64;
@@ -20,17 +23,68 @@ pub fn open_bytes(data: &[u8]) {
 /// their format wants them. The checksums of what lies there are made right, so that they do not keep every change
 /// from reaching what is behind them.
 pub fn open_parts(data: &[u8]) {
-    let mut file = MemoryStorage::default();
+    let [mut file, ..] = files_of(data, u64::MAX);
+    seal(&mut file);
+    open_storage(&file);
+}
+
+/// As [`open_parts`], as a qcow2 image.
+pub fn open_qcow2_parts(data: &[u8]) {
+    let [file, ..] = files_of(data, u64::MAX);
+    let options = OpenOptions { format: Some(Format::Qcow2) };
+    if let Ok(image) = Image::from_storage(Box::new(file), options) {
+        read_some(&image);
+    }
+}
+
+/// As [`open_parts`], as a VMDK image of up to four files: the two highest bits of a part's place say in which file it
+/// lies. The first is the image; it may name the others as `1`, `2` and `3`.
+pub fn open_vmdk_parts(data: &[u8]) {
+    let [image, beside @ ..] = files_of(data, u64::MAX >> 2);
+    let open_beside = |name: &str| -> Result<Box<dyn Storage>, Refusal> {
+        let index = name.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+        match index.and_then(|index| beside.get(index)) {
+            Some(file) => Ok(Box::new(file.clone())),
+            None => Err(Refusal::Beside { name: name.into(), problem: "there is no such file" }),
+        }
+    };
+    let Ok((vmdk, storage)) = Vmdk::open(Box::new(image), &open_beside) else { return };
+    let mut buffer = [0; 4096];
+    let mut place = ByteOffset::ZERO;
+    for _ in 0..MAX_EXTENTS {
+        let left = ByteLength::new(vmdk.virtual_bytes().saturating_sub(place.get()));
+        let Some(range) = ByteRange::new(place, left).filter(|range| !range.is_empty()) else { break };
+        let Ok(extent) = vmdk.extent(&*storage, range, Patience::Blocking) else { break };
+        assert!(!extent.range.is_empty() && extent.range.start() == place, "an extent that is no head");
+        let length = extent.range.length().in_memory().unwrap_or(usize::MAX).min(buffer.len());
+        let piece = buffer.get_mut(..length).unwrap_or_default();
+        let _ = match extent.held {
+            Held::Encoded => vmdk.decode(&*storage, place.get(), piece, Patience::Blocking),
+            Held::File { at } => {
+                storage.read_at(ByteOffset::new(at), piece, Patience::Blocking).map_err(Into::into)
+            }
+            Held::Zero | Held::Replayed { .. } | Held::Parent => Ok(()),
+        };
+        place = extent.range.end();
+    }
+}
+
+/// Four files made from `data` as a list of parts. The bits of a part's place above `place_mask` say which.
+fn files_of(data: &[u8], place_mask: u64) -> [MemoryStorage; 4] {
+    let mut files: [MemoryStorage; 4] = Default::default();
     let mut rest = data;
     while let Some((place, behind)) = rest.split_first_chunk() {
         let Some((length, behind)) = behind.split_first_chunk() else { break };
         let length = usize::from(u16::from_le_bytes(*length)).min(behind.len());
         let (bytes, behind) = behind.split_at(length);
-        file.put(ByteOffset::new(u64::from_le_bytes(*place)), bytes);
+        let place = u64::from_le_bytes(*place);
+        let index = place.checked_shr(place_mask.count_ones()).unwrap_or_default();
+        if let Some(file) = usize::try_from(index).ok().and_then(|index| files.get_mut(index)) {
+            file.put(ByteOffset::new(place & place_mask), bytes);
+        }
         rest = behind;
     }
-    seal(&mut file);
-    open_storage(&file);
+    files
 }
 
 /// Makes the checksums right of the structures that stand where a format wants them.
@@ -104,6 +158,13 @@ fn read_some(image: &Image) {
             let Some(range) = ByteRange::new(place, left) else { break };
             let Ok(extent) = image.extent(range, Patience::Blocking) else { break };
             assert!(!extent.range.is_empty() && extent.range.start() == place, "an extent that is no head");
+            if matches!(extent.source, Source::Encoded { .. }) {
+                // Pieces of an image can begin inside a block.
+                let within = place.get().checked_rem(unit).unwrap_or_default();
+                let at = ByteOffset::new(place.get().saturating_sub(within));
+                let block = buffer.get_mut(..usize::try_from(unit).unwrap_or_default()).unwrap_or_default();
+                let _ = image.read(at, block, Patience::Blocking);
+            }
             place = extent.range.end();
         }
     }

@@ -66,6 +66,71 @@ fn changed_parts_of_images_do_not_break_the_readers() {
     Mutator::new(seeds, 64 << 10).run(4000, fuzz::open_parts);
 }
 
+/// A small image of each kind, as the list of its parts.
+fn made(format: &str, kinds: &[&str], commands: &[&str]) -> Vec<Vec<u8>> {
+    let directory = tempfile::tempdir().unwrap();
+    let (raw, path) = (directory.path().join("seed.raw"), directory.path().join(format!("seed.{format}")));
+    std::fs::write(&raw, vec![0; 512 << 10]).unwrap();
+    qemu_io("raw", &raw, &["write -P 1 0 5k", "write -P 2 200k 60k"]);
+    let made = kinds.iter().map(|options| {
+        let (compress, options) = match options.strip_prefix("-c ") {
+            Some(options) => (&["-c"][..], options),
+            None => (&[][..], *options),
+        };
+        let convert = [&["convert"], compress, &["-f", "raw", "-O", format, "-o", options]].concat();
+        qemu_img(&convert, &[&raw, &path]);
+        if !commands.is_empty() {
+            qemu_io(format, &path, commands);
+        }
+        parts(&MemoryStorage::new(&std::fs::read(&path).unwrap()))
+    });
+    made.collect()
+}
+
+#[test]
+fn changed_parts_of_qcow2_images_do_not_break_the_reader() {
+    let kinds = ["compat=0.10,cluster_size=512", "cluster_size=4k", "extended_l2=on,cluster_size=16k"];
+    let mut seeds = made("qcow2", &kinds, &["write -z 64k 32k"]);
+    let packed = ["-c cluster_size=4k", "-c compression_type=zstd", "-c extended_l2=on"];
+    seeds.extend(made("qcow2", &packed, &[]));
+    for seed in &seeds {
+        fuzz::open_qcow2_parts(seed);
+    }
+    Mutator::new(seeds, 64 << 10).run(4000, fuzz::open_qcow2_parts);
+}
+
+#[test]
+fn changed_parts_of_vmdk_images_do_not_break_the_reader() {
+    let mut seeds = made("vmdk", &["subformat=monolithicSparse,zeroed_grain=on"], &["write -z 64k 64k"]);
+    seeds.extend(made("vmdk", &["subformat=streamOptimized"], &[]));
+    // The same sparse extent twice, and a flat one, behind a descriptor.
+    let descriptor = "# Disk DescriptorFile\nversion=1\nparentCID=ffffffff\ncreateType=\"custom\"\n\
+        RW 1024 SPARSE \"1\"\nRW 1024 SPARSE \"2\"\nRW 8 FLAT \"3\" 1\nRW 63 ZERO\n";
+    let mut split = parts(&MemoryStorage::new(descriptor.as_bytes()));
+    for (file, bytes) in [(1_u64, &seeds[0]), (2, &seeds[1]), (3, &parts(&MemoryStorage::new(&[3; 4608])))] {
+        split.extend(in_file(bytes, file));
+    }
+    seeds.push(split);
+    for seed in &seeds {
+        fuzz::open_vmdk_parts(seed);
+    }
+    Mutator::new(seeds, 64 << 10).run(4000, fuzz::open_vmdk_parts);
+}
+
+/// The same parts in another file.
+fn in_file(parts: &[u8], file: u64) -> Vec<u8> {
+    let (mut moved, mut rest) = (Vec::new(), parts);
+    while let Some((place, behind)) = rest.split_first_chunk() {
+        let (length, behind) = behind.split_first_chunk().unwrap();
+        let (bytes, behind) = behind.split_at(usize::from(u16::from_le_bytes(*length)));
+        moved.extend((u64::from_le_bytes(*place) | file << 62).to_le_bytes());
+        moved.extend(length);
+        moved.extend(bytes);
+        rest = behind;
+    }
+    moved
+}
+
 #[test]
 fn changed_bytes_of_images_do_not_break_the_readers() {
     let seeds = vec![vhd("subformat=fixed"), vhd("subformat=dynamic")[..4096].to_vec(), vec![0; 600]];
