@@ -7,6 +7,7 @@ mod chains;
 mod conformance;
 mod damage;
 mod foreign;
+mod foreign_damage;
 mod fuzz_smoke;
 mod generator;
 mod large;
