@@ -31,7 +31,7 @@ pub fn open_parts(data: &[u8]) {
 /// As [`open_parts`], as a qcow2 image.
 pub fn open_qcow2_parts(data: &[u8]) {
     let [file, ..] = files_of(data, u64::MAX);
-    let options = OpenOptions { format: Some(Format::Qcow2) };
+    let options = OpenOptions { format: Some(Format::Qcow2), ..OpenOptions::default() };
     if let Ok(image) = Image::from_storage(Box::new(file), options) {
         read_some(&image);
     }

@@ -26,6 +26,10 @@ pub struct OpenOptions {
     pub format: Option<Format>,
     /// Where the parents of a differencing image may lie.
     pub parents: Parents,
+    /// Whether a qcow2 image may have a backing file. It is looked for as parents are; but nothing in the image says
+    /// *which* contents belong under it, so a file that was changed since is not noticed. Refused unless the caller
+    /// says that it is wanted.
+    pub backing_files: bool,
 }
 
 /// An image, opened for reading: a block device that takes no writes.
@@ -73,7 +77,7 @@ impl Image {
             discard_granularity: None,
             access: Access::ReadOnly,
         };
-        Ok(Self { chain: chain::open(leaf, options.parents)?, geometry })
+        Ok(Self { chain: chain::open(leaf, options.parents, options.backing_files)?, geometry })
     }
 
     /// The format, which all files of a chain share.

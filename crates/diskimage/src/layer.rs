@@ -14,7 +14,7 @@ use crate::error::{Damage, Refusal, ResolveError};
 use crate::extent::{LayerExtent, LayerIndex};
 use crate::format::{self, Format};
 use crate::guid::Guid;
-use crate::qcow2::Qcow2;
+use crate::qcow2::{Backing, Qcow2};
 use crate::raw::Raw;
 use crate::storage::Storage;
 use crate::vhd::Vhd;
@@ -142,10 +142,6 @@ impl Layer {
             }
             Format::Qcow2 => {
                 let qcow2 = Qcow2::open(&*storage)?;
-                if let Some(backing) = qcow2.backing() {
-                    let what = format!("a qcow2 image with a backing file ({:?})", backing.name);
-                    return Err(Refusal::unsupported("[qcow2] Header", what));
-                }
                 let bytes = qcow2.virtual_bytes();
                 (Layout::Qcow2(Box::new(qcow2)), bytes)
             }
@@ -230,6 +226,14 @@ impl Layer {
         }
     }
 
+    /// The backing file that a qcow2 image names.
+    pub(crate) fn backing(&self) -> Option<&Backing> {
+        match &self.layout {
+            Layout::Qcow2(qcow2) => qcow2.backing(),
+            Layout::Raw(_) | Layout::Vhd(_) | Layout::Vhdx(_) | Layout::Vmdk(_) => None,
+        }
+    }
+
     pub(crate) fn info(&self) -> Info {
         let (subtype, payload_block, creator, log_replayed) = match &self.layout {
             Layout::Raw(_) => (Subtype::Fixed, None, None, false),
@@ -251,7 +255,8 @@ impl Layer {
                 (subtype, grain, None, false)
             }
         };
-        let subtype = if self.parent().is_some() { Subtype::Differencing } else { subtype };
+        let subtype =
+            if self.parent().is_some() || self.backing().is_some() { Subtype::Differencing } else { subtype };
         Info {
             format: self.format(),
             subtype,

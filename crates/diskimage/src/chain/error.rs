@@ -89,6 +89,30 @@ pub enum ChainError {
         /// Its format.
         found: Format,
     },
+    /// A qcow2 image has a backing file, and the caller has not said that it may.
+    #[error(
+        "{child} has the backing file {name:?}, which is followed only where that is asked for: nothing in the image \
+         tells whether the file is still what it was"
+    )]
+    Backing {
+        /// The image.
+        child: FileName,
+        /// What it says.
+        name: String,
+    },
+    /// A qcow2 image does not say in which format its backing file is, or names one that is not read.
+    #[error(
+        "{child} says that its backing file {name:?} is of the format {format:?}, which is not one of raw, vpc, vhdx, \
+         qcow2 and vmdk; formats of backing files are not guessed at: name it with `qemu-img rebase -u -F`"
+    )]
+    BackingFormat {
+        /// The image.
+        child: FileName,
+        /// What it says of the file.
+        name: String,
+        /// The format, empty where it does not say one.
+        format: String,
+    },
     /// Parent and child are addressed in different units ([MS-VHDX] §2.6.2.4).
     #[error(
         "{child} has logical sectors of {} bytes, but its parent {parent:?} has {}; they must be the same ([MS-VHDX] \

@@ -68,7 +68,7 @@ pub(crate) struct Header {
 /// The file under an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Backing {
-    /// As the header gives it.
+    /// As the header gives it: text of a stranger.
     pub(crate) name: String,
     /// Its format's name as qemu spells it, where the image says it.
     pub(crate) format: Option<String>,

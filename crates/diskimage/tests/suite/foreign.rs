@@ -287,7 +287,7 @@ fn kinds_that_are_not_read_are_refused_by_name() {
     create("qcow2", "compat=1.1", &path("base.qcow2"));
     create("qcow2", "backing_file=base.qcow2,backing_fmt=qcow2", &path("child.qcow2"));
     let child = refusal(&path("child.qcow2"));
-    assert!(child.contains("a qcow2 image with a backing file (\"base.qcow2\")"), "{child}");
+    assert!(child.contains("has the backing file \"base.qcow2\", which is followed only where"), "{child}");
     create("vmdk", "subformat=monolithicSparse", &path("base.vmdk"));
     create("vmdk", "backing_file=base.vmdk,backing_fmt=vmdk", &path("child.vmdk"));
     let child = refusal(&path("child.vmdk"));
@@ -299,6 +299,65 @@ fn kinds_that_are_not_read_are_refused_by_name() {
     assert!(refusal(&path("esx.vmdk")).contains("vmfsSparse (COWD)"));
     std::fs::write(path("se.vmdk"), b"\xBE\xBA\xFE\xCA\0\0\0\0\x01\0\0\0").unwrap();
     assert!(refusal(&path("se.vmdk")).contains("seSparse"));
+}
+
+/// A chain of three qcow2 images on a base of the format, each larger than the one below.
+fn backed(folder: &Path, base: &Path, format: &str) -> PathBuf {
+    let mut below = (base.to_owned(), format);
+    for (number, size, options) in
+        [(1, "20M", "compat=1.1"), (2, "24M", "extended_l2=on"), (3, "30M", "cluster_size=4k")]
+    {
+        let image = folder.join(format!("{number}.qcow2"));
+        let name = below.0.file_name().unwrap().to_str().unwrap().to_owned();
+        let create = ["create", "-q", "-f", "qcow2", "-o", options, "-b", &name, "-F", below.1];
+        qemu_img(&create, &[&image, Path::new(size)]);
+        let at = number * 3;
+        let writes = [
+            format!("write -P {} {at}M 300k", number + 50),
+            format!("write -z {}M 100k", at + 1),
+            format!("write -P 77 {} 512", at * 1_100_000 / 512 * 512),
+        ];
+        qemu_io("qcow2", &image, &writes.each_ref().map(String::as_str));
+        below = (image, "qcow2");
+    }
+    below.0
+}
+
+#[test]
+fn backing_files_are_followed_where_the_caller_wants_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = source(folder.path(), 16 * MIB);
+    for format in ["raw", "qcow2", "vmdk", "vhdx"] {
+        let base = folder.path().join(format!("base.{format}"));
+        qemu_img(&["convert", "-f", "raw", "-O", format], &[&source, &base]);
+        let leaf = backed(folder.path(), &base, format);
+        let options = OpenOptions { backing_files: true, ..OpenOptions::default() };
+        let image = Image::open(&leaf, options).unwrap_or_else(|error| panic!("{}", error.refusal));
+        assert_eq!((image.layers().len(), image.info().subtype), (4, Subtype::Differencing));
+        assert_same(&image, &qemu_raw("qcow2", &leaf));
+    }
+}
+
+#[test]
+fn backing_files_that_must_not_be_followed_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("store").join("child.qcow2");
+    std::fs::create_dir(folder.path().join("store")).unwrap();
+    std::fs::write(folder.path().join("outside.raw"), vec![1; 1 << 20]).unwrap();
+    for (name, format, expected) in [
+        ("../outside.raw", "raw", "leads out of the store"),
+        ("/etc/passwd", "raw", "is no relative path"),
+        ("nbd://localhost/x", "raw", "is not there"),
+        ("child.qcow2", "qcow2", "which is one of its own children"),
+        ("child.qcow2", "vdi", "is of the format \"vdi\""),
+    ] {
+        qemu_img(&["create", "-q", "-f", "qcow2"], &[&image, Path::new("1M")]);
+        qemu_img(&["rebase", "-u", "-f", "qcow2", "-b", name, "-F", format], &[&image]);
+        let options = OpenOptions { backing_files: true, ..OpenOptions::default() };
+        let error = Image::open(&image, options).map(|image| image.info()).unwrap_err();
+        let refusal = error.refusal.to_string();
+        assert!(refusal.contains(expected), "{name}: {refusal}");
+    }
 }
 
 #[test]
