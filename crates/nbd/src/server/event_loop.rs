@@ -1,0 +1,199 @@
+//! One thread that serves its connections, each for life.
+use std::collections::HashMap;
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Interest, Poll, Token};
+
+use super::buffers::Buffers;
+use super::link::{Link, Turn};
+use super::mailbox::{Arrival, ConnectionId, Mailbox, Message};
+use super::shared::Shared;
+use crate::exports::ConnectionEnd;
+use crate::limits::STOP_PATIENCE;
+
+/// The token of the mailbox; connections count upwards from 0 and never get there.
+const MAILBOX: Token = Token(usize::MAX);
+
+/// How often clocks are looked at.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Events taken from the operating system at once.
+const EVENTS: usize = 256;
+
+/// What a connection uses of its thread.
+pub(super) struct Context {
+    pub(super) shared: Arc<Shared>,
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) buffers: Buffers,
+    /// Looked at when bytes come in.
+    pub(super) now: Instant,
+}
+
+impl Context {
+    /// Clients have left so many answers lying that each connection has to do with little.
+    pub(super) fn memory_is_scarce(&self) -> bool {
+        self.shared.unsent_bytes.load(Ordering::Relaxed) > self.shared.config.max_unsent_bytes
+    }
+}
+
+/// The thread's state.
+pub(super) struct EventLoop {
+    poll: Poll,
+    context: Context,
+    links: HashMap<usize, Link>,
+    next_id: usize,
+    /// Connections that have more to do.
+    ready: Vec<usize>,
+    next_tick: Instant,
+    stop_at: Option<Instant>,
+}
+
+impl EventLoop {
+    /// A loop without connections, and its mailbox.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(super) fn new(shared: Arc<Shared>) -> io::Result<(Self, Arc<Mailbox>)> {
+        let poll = Poll::new()?;
+        let mailbox = Arc::new(Mailbox::new(mio::Waker::new(poll.registry(), MAILBOX)?));
+        let now = Instant::now();
+        let context = Context { shared, mailbox: Arc::clone(&mailbox), buffers: Buffers::default(), now };
+        let event_loop = Self {
+            poll,
+            context,
+            links: HashMap::new(),
+            next_id: 0,
+            ready: Vec::new(),
+            next_tick: now,
+            stop_at: None,
+        };
+        Ok((event_loop, mailbox))
+    }
+
+    /// Serves until shutdown.
+    pub(super) fn run(mut self) {
+        let mut events = Events::with_capacity(EVENTS);
+        while !self.is_done() {
+            let timeout = if self.ready.is_empty() {
+                self.next_tick.saturating_duration_since(Instant::now())
+            } else {
+                Duration::ZERO
+            };
+            if let Err(error) = self.poll.poll(&mut events, Some(timeout)) {
+                if error.kind() != io::ErrorKind::Interrupted {
+                    tracing::error!(%error, "an event loop cannot wait for its connections and ends");
+                    break;
+                }
+                continue;
+            }
+            self.context.now = Instant::now();
+            for event in &events {
+                if event.token() == MAILBOX {
+                    continue;
+                }
+                let Token(id) = event.token();
+                if let Some(link) = self.links.get_mut(&id) {
+                    link.is_ready(event.is_readable() || event.is_read_closed(), event.is_writable());
+                    self.ready.push(id);
+                }
+            }
+            for message in self.context.mailbox.take() {
+                self.deliver(message);
+            }
+            if self.context.now >= self.next_tick {
+                self.tick();
+            }
+            self.give_turns();
+        }
+        self.context.mailbox.close();
+    }
+
+    fn is_done(&self) -> bool {
+        let Some(stop_at) = self.stop_at else { return false };
+        // Connections whose storage never answers must not keep the server for ever.
+        let patience = stop_at.checked_add(STOP_PATIENCE);
+        self.links.is_empty() || patience.is_some_and(|until| Instant::now() > until)
+    }
+
+    fn give_turns(&mut self) {
+        for id in std::mem::take(&mut self.ready) {
+            let Some(link) = self.links.get_mut(&id) else { continue };
+            // A panic below (in a block device, say) costs this connection, not those of other machines.
+            let turn = AssertUnwindSafe(|| link.turn(&mut self.context));
+            match std::panic::catch_unwind(turn) {
+                Ok(Turn::Idle) => {}
+                Ok(Turn::Again) => self.ready.push(id),
+                Err(_) => {
+                    tracing::error!("serving an NBD connection panicked; it is closed");
+                    link.cut(ConnectionEnd::Lost, &self.context);
+                }
+            }
+            if link.is_over() {
+                self.remove(id);
+            }
+        }
+    }
+
+    fn remove(&mut self, id: usize) {
+        if self.links.remove(&id).is_some() {
+            self.context.mailbox.connections().fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn deliver(&mut self, message: Message) {
+        match message {
+            Message::Adopt(arrival) => self.adopt(arrival),
+            Message::Shutdown(at) => self.shut_down(at),
+            Message::To(ConnectionId(id), letter) => {
+                // A letter to a connection that is gone is dropped, and ends the use of the export that it may bring.
+                if let Some(link) = self.links.get_mut(&id) {
+                    link.deliver(letter, &mut self.context);
+                    self.ready.push(id);
+                }
+            }
+        }
+    }
+
+    fn adopt(&mut self, arrival: Arrival) {
+        let id = self.next_id;
+        self.next_id = id.wrapping_add(1);
+        let (link, mut channel) = Link::new(ConnectionId(id), arrival, &self.context);
+        let interest = Interest::READABLE.add(Interest::WRITABLE);
+        let registered = self.poll.registry().register(&mut channel, Token(id), interest);
+        if let (Ok(()), None) = (&registered, self.stop_at) {
+            self.links.insert(id, link.join(channel));
+            self.ready.push(id);
+            return;
+        }
+        self.context.mailbox.connections().fetch_sub(1, Ordering::Relaxed);
+        if let Err(error) = registered {
+            tracing::error!(%error, "cannot watch a connection");
+        }
+    }
+
+    fn tick(&mut self) {
+        self.next_tick = self.context.now.checked_add(TICK).unwrap_or(self.context.now);
+        let time_is_up = self.stop_at.is_some_and(|at| self.context.now >= at);
+        for (id, link) in &mut self.links {
+            if time_is_up {
+                link.cut(ConnectionEnd::Shutdown, &self.context);
+            } else {
+                link.tick(&mut self.context);
+            }
+            self.ready.push(*id);
+        }
+    }
+
+    fn shut_down(&mut self, at: Instant) {
+        self.stop_at = Some(at);
+        self.next_tick = at;
+        for (id, link) in &mut self.links {
+            link.drain(&self.context);
+            self.ready.push(*id);
+        }
+    }
+}

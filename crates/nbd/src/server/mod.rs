@@ -1,0 +1,145 @@
+//! The server: event loop threads, an acceptor and two pools of workers around the protocol core.
+//!
+//! - `acceptor` takes connections and gives each to the `event_loop` that has fewest;
+//! - a `link` is one connection: a `channel` (socket, plain or TLS), input, `output`, and its `traffic`: requests joined
+//!   to the device, with `reads` and `changes` under way and `jobs` that wait for storage;
+//! - `questions` go to the owner of the exports on a worker;
+//! - `budget` bounds what all connections together may have waiting.
+mod acceptor;
+mod budget;
+mod buffers;
+mod changes;
+mod channel;
+mod complaints;
+mod config;
+mod event_loop;
+mod jobs;
+mod link;
+mod listener;
+mod mailbox;
+mod opened;
+mod output;
+mod questions;
+mod reads;
+mod shared;
+mod slab;
+mod slots;
+mod tls;
+mod traffic;
+mod workers;
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+pub use config::{ServerConfig, Tls};
+pub use listener::{ListenAddress, Listener};
+pub use tls::{ClientCertificates, TlsError, TlsServer};
+
+use crate::exports::Exports;
+use crate::limits::{MAX_LENT_BYTES, STOP_PATIENCE};
+use acceptor::{Acceptor, StopSignal};
+use budget::Budget;
+use event_loop::EventLoop;
+use mailbox::{Mailbox, Message};
+use shared::Shared;
+use workers::Workers;
+
+pub(crate) use tls::{certificates, in_file, unusable};
+
+/// The NBD server.
+#[derive(Debug)]
+pub struct NbdServer;
+
+/// A running server. Dropping it shuts it down without grace.
+pub struct ServerHandle {
+    addresses: Vec<ListenAddress>,
+    shared: Arc<Shared>,
+    loops: Vec<Arc<Mailbox>>,
+    stop: StopSignal,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl NbdServer {
+    /// Serves connections to `listeners` until [`ServerHandle::shutdown`].
+    ///
+    /// # Errors
+    /// What the operating system says where it gives no thread, poll or address.
+    pub fn start(
+        listeners: Vec<Listener>,
+        config: ServerConfig,
+        exports: Arc<dyn Exports>,
+    ) -> io::Result<ServerHandle> {
+        let addresses = listeners.iter().map(Listener::address).collect::<io::Result<_>>()?;
+        let shared = Arc::new(Shared {
+            exports,
+            complaints: complaints::Complaints::default(),
+            // A single connection always gets what it may use.
+            budget: Budget::new(config.max_waiting_bytes.max(MAX_LENT_BYTES)),
+            unsent_bytes: std::sync::atomic::AtomicUsize::new(0),
+            io: Workers::start("nbd-io", config.io_threads())?,
+            questions: Workers::start("nbd-ask", config.question_workers)?,
+            config,
+        });
+        let made: Vec<_> = (0..shared.config.loop_threads())
+            .map(|_| EventLoop::new(Arc::clone(&shared)))
+            .collect::<io::Result<_>>()?;
+        let loops: Vec<_> = made.iter().map(|(_, mailbox)| Arc::clone(mailbox)).collect();
+        let (acceptor, stop) = Acceptor::new(listeners, loops.clone(), Arc::clone(&shared))?;
+        let handle = ServerHandle { addresses, shared, loops, stop, threads: Mutex::default() };
+        for (number, (event_loop, _)) in made.into_iter().enumerate() {
+            handle.spawn(&format!("nbd-{number}"), move || event_loop.run())?;
+        }
+        handle.spawn("nbd-accept", move || acceptor.run())?;
+        Ok(handle)
+    }
+}
+
+impl ServerHandle {
+    /// Where it listens.
+    #[must_use]
+    pub fn local_addresses(&self) -> &[ListenAddress] {
+        &self.addresses
+    }
+
+    /// Accepts nothing more, finishes the requests that have come and closes their connections, waits for that up to
+    /// `grace`, then closes what is left and ends all threads. A second call does nothing.
+    pub fn shutdown(&self, grace: Duration) {
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        if threads.is_empty() {
+            return;
+        }
+        self.stop.send();
+        let now = Instant::now();
+        let deadline = now.checked_add(grace).unwrap_or(now);
+        for mailbox in &self.loops {
+            mailbox.post(Message::Shutdown(deadline));
+        }
+        for thread in threads {
+            let _ = thread.join();
+        }
+        let idle = self.shared.questions.stop(STOP_PATIENCE) && self.shared.io.stop(STOP_PATIENCE);
+        if !idle {
+            tracing::error!("storage does not answer: the NBD server ends with requests unfinished");
+        }
+    }
+
+    fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body)?;
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for ServerHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerHandle").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+impl Drop for ServerHandle {
+    fn drop(&mut self) {
+        self.shutdown(Duration::ZERO);
+    }
+}

@@ -1,0 +1,476 @@
+//! The transmission phase of one connection, joined to its device: requests are carried out here, on the spot or on a
+//! worker.
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use block::{BlockError, ByteLength, ByteOffset, Patience};
+
+use super::changes::{self, Change};
+use super::event_loop::Context;
+use super::jobs::{Answer, Done, Job, JobFor, errno};
+use super::mailbox::{ConnectionId, Letter, Message};
+use super::opened::Opened;
+use super::output::Output;
+use super::reads::{Read, ReadTerms, Step};
+use super::slab::Slab;
+use crate::exports::{ConnectionEnd, PeerAddress, RequestDone, RequestKind};
+use crate::limits::{
+    INLINE_CHANGE_BYTES, MAX_DRAINED_BYTES, MAX_IN_FLIGHT, MAX_LENT_BYTES, MAX_LENT_JOBS, PIECE_BYTES,
+};
+use crate::transmission::Terms;
+use crate::transmission::check::{Command, Illegal, check};
+use crate::transmission::reply;
+use crate::transmission::request::{Header, Tag};
+use crate::wire::{Errno, ReplyMode, command};
+
+/// The requests of a connection.
+pub(super) struct Traffic {
+    id: ConnectionId,
+    peer: PeerAddress,
+    opened: Arc<Opened>,
+    terms: Terms,
+    takes_files: bool,
+    /// In the order of their answers. One whose answer is open stands first.
+    reads: VecDeque<Read>,
+    lent_reads: Slab<Read>,
+    /// The read whose answer is open is with a worker.
+    open_read_is_lent: bool,
+    changes: Slab<Change>,
+    in_flight: usize,
+    payload: Option<Payload>,
+    lent_jobs: usize,
+    lent_bytes: u64,
+    /// Answered, and not told to the observer yet.
+    answered: Vec<Answered>,
+    cancelled: Arc<AtomicBool>,
+}
+
+/// The bytes behind a header.
+enum Payload {
+    /// For the change in this slot: `left` bytes, from `at` on.
+    Write { slot: usize, at: u64, left: u64 },
+    /// For nobody; the refusal comes when they are through.
+    Refused { tag: Tag, illegal: Illegal, left: u64 },
+}
+
+struct Answered {
+    kind: RequestKind,
+    range: block::ByteRange,
+    arrived: Instant,
+    result: Result<(), Errno>,
+}
+
+/// What was done with some input.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Took {
+    /// So many bytes of it.
+    Bytes(usize),
+    /// Nothing; more is needed.
+    NeedMore,
+    /// Nothing; it must be handed in again when requests have been answered.
+    Stalled,
+    /// The client has said goodbye.
+    Disconnect,
+}
+
+/// The connection cannot go on.
+#[derive(Debug)]
+pub(super) struct Broken(pub(super) String);
+
+impl Traffic {
+    pub(super) fn new(
+        id: ConnectionId,
+        peer: PeerAddress,
+        opened: Arc<Opened>,
+        terms: Terms,
+        takes_files: bool,
+    ) -> Self {
+        opened.ends(ConnectionEnd::Lost);
+        Self {
+            id,
+            peer,
+            opened,
+            terms,
+            takes_files,
+            reads: VecDeque::new(),
+            lent_reads: Slab::default(),
+            open_read_is_lent: false,
+            changes: Slab::default(),
+            in_flight: 0,
+            payload: None,
+            lent_jobs: 0,
+            lent_bytes: 0,
+            answered: Vec::new(),
+            cancelled: Arc::default(),
+        }
+    }
+
+    /// Says how the use of the export will have ended.
+    pub(super) fn ends(&self, how: ConnectionEnd) {
+        self.opened.ends(how);
+    }
+
+    /// The name of the export.
+    pub(super) fn export_name(&self) -> &str {
+        &self.opened.name
+    }
+
+    /// No request that came whole is unanswered.
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight == usize::from(matches!(self.payload, Some(Payload::Write { .. })))
+    }
+
+    /// Takes the next step through `input`.
+    pub(super) fn take(&mut self, input: &[u8], out: &mut Output, context: &Context) -> Result<Took, Broken> {
+        match &self.payload {
+            Some(Payload::Write { .. }) => Ok(self.take_written(input, out, context)),
+            Some(Payload::Refused { tag, illegal, left }) => {
+                let (tag, illegal, left) = (*tag, *illegal, *left);
+                Ok(Took::Bytes(self.skip(tag, illegal, left, input.len(), out)))
+            }
+            None => self.take_request(input, out, context),
+        }
+    }
+
+    /// Answers reads while the output has room; `true` where something happened.
+    pub(super) fn pump(&mut self, out: &mut Output, context: &Context) -> Result<bool, Broken> {
+        let mut progress = false;
+        let scarce = context.memory_is_scarce();
+        let opened = Arc::clone(&self.opened);
+        let terms = ReadTerms {
+            mode: self.terms.mode,
+            device: &*opened.export.device,
+            takes_files: self.takes_files,
+        };
+        while out.has_room(scarce) && !self.open_read_is_lent {
+            let Some(mut read) = self.reads.pop_front() else { break };
+            match read.step(&terms, out) {
+                Step::More => self.reads.push_front(read),
+                Step::Done(result) => self.answered(RequestKind::Read, read.range, read.arrived, result),
+                Step::Wait(job) => {
+                    if !self.may_lend(job.bytes()) {
+                        self.reads.push_front(read);
+                        break;
+                    }
+                    let open = read.is_open();
+                    let slot = self.lent_reads.insert(read);
+                    if self.lend(JobFor::Read(slot), job, context).is_err() {
+                        if let Some(read) = self.lent_reads.remove(slot) {
+                            self.reads.push_front(read);
+                        }
+                        break;
+                    }
+                    self.open_read_is_lent = open;
+                }
+                Step::Broken(error) => {
+                    self.complain(&error, context);
+                    return Err(Broken(format!("storage failed in the middle of a simple reply: {error}")));
+                }
+            }
+            progress = true;
+        }
+        Ok(progress)
+    }
+
+    /// A worker brings a job back.
+    pub(super) fn done(&mut self, done: Done, out: &mut Output, context: &Context) {
+        let Done { whose, bytes, result, share } = done;
+        drop(share);
+        self.lent_jobs = self.lent_jobs.saturating_sub(1);
+        self.lent_bytes = self.lent_bytes.saturating_sub(bytes);
+        if let Err(error) = &result {
+            self.complain(error, context);
+        }
+        match whose {
+            JobFor::Read(slot) => {
+                let Some(mut read) = self.lent_reads.remove(slot) else { return };
+                read.fetched(result.map(|answer| match answer {
+                    Answer::Bytes(bytes) => bytes,
+                    Answer::Nothing | Answer::Extents(_) => Vec::new(),
+                }));
+                let behind_open = usize::from(self.reads.front().is_some_and(Read::is_open));
+                if read.is_open() {
+                    self.open_read_is_lent = false;
+                    self.reads.push_front(read);
+                } else {
+                    self.reads.insert(behind_open, read);
+                }
+            }
+            JobFor::Change(slot) => {
+                let Some(change) = self.changes.get_mut(slot) else { return };
+                change.lent = change.lent.saturating_sub(1);
+                match result {
+                    Ok(answer @ Answer::Extents(_)) => change.answer = answer,
+                    Ok(_) => {}
+                    Err(error) => {
+                        change.failure.get_or_insert(errno(&error));
+                    }
+                }
+                self.conclude(slot, out, context);
+            }
+        }
+    }
+
+    /// Tells the observer what was answered.
+    pub(super) fn tell(&mut self) {
+        if self.answered.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        for Answered { kind, range, arrived, result } in self.answered.drain(..) {
+            let latency = now.saturating_duration_since(arrived);
+            self.opened.export.observer.request_done(&RequestDone { kind, range, latency, result });
+        }
+    }
+
+    fn take_request(&mut self, input: &[u8], out: &mut Output, context: &Context) -> Result<Took, Broken> {
+        let mode = self.terms.mode;
+        let header = Header::parse(mode, input)
+            .map_err(|bad| Broken(format!("a request with the magic number {:#010x}", bad.0)))?;
+        let Some(header) = header else { return Ok(Took::NeedMore) };
+        if header.kind == command::DISC {
+            return Ok(Took::Disconnect);
+        }
+        if self.in_flight >= MAX_IN_FLIGHT {
+            return Ok(Took::Stalled);
+        }
+        let bytes = Header::wire_bytes(mode);
+        match check(&header, &self.opened.shape, self.terms) {
+            Err(illegal) => self.refuse(&header, illegal, out)?,
+            Ok(command) if command.kind == RequestKind::Read => {
+                self.in_flight = self.in_flight.saturating_add(1);
+                let options = command.options;
+                self.reads.push_back(Read::new(header.tag, command.range, options.unfragmented, context.now));
+            }
+            Ok(command) if command.kind == RequestKind::Write => {
+                let (at, left) = (header.tag.offset, header.length);
+                let slot = self.begin(header.tag, command, context);
+                self.payload = Some(Payload::Write { slot, at, left });
+            }
+            Ok(command) => {
+                if !self.may_lend(PIECE_BYTES as u64) {
+                    return Ok(Took::Stalled);
+                }
+                let slot = self.begin(header.tag, command, context);
+                self.carry_out(slot, &command, out, context);
+            }
+        }
+        Ok(Took::Bytes(bytes))
+    }
+
+    fn begin(&mut self, tag: Tag, command: Command, context: &Context) -> usize {
+        self.in_flight = self.in_flight.saturating_add(1);
+        self.changes.insert(Change::new(tag, command, context.now))
+    }
+
+    /// Refuses a request, when its payload, if it has one, has been read over.
+    fn refuse(&mut self, header: &Header, illegal: Illegal, out: &mut Output) -> Result<(), Broken> {
+        let left = header.payload_bytes(self.terms.mode);
+        // extension-ext-header: "A server SHOULD initiate hard disconnect" above the maximum payload.
+        let limit = match self.terms.mode {
+            ReplyMode::Extended => u64::from(self.opened.shape.maximum_payload),
+            ReplyMode::Simple | ReplyMode::Structured => MAX_DRAINED_BYTES,
+        };
+        if left > limit {
+            return Err(Broken(format!("a request with {left} bytes of payload")));
+        }
+        tracing::debug!(kind = header.kind, errno = %illegal.0, reason = illegal.1, "NBD request refused");
+        if left == 0 {
+            reply::error(self.terms.mode, header.tag, illegal.0, illegal.1, out.replies());
+        } else {
+            self.payload = Some(Payload::Refused { tag: header.tag, illegal, left });
+        }
+        Ok(())
+    }
+
+    /// Reads over bytes that nobody wants.
+    fn skip(&mut self, tag: Tag, illegal: Illegal, left: u64, available: usize, out: &mut Output) -> usize {
+        let skipped = (available as u64).min(left);
+        let left = left.saturating_sub(skipped);
+        if left == 0 {
+            reply::error(self.terms.mode, tag, illegal.0, illegal.1, out.replies());
+            self.payload = None;
+        } else {
+            self.payload = Some(Payload::Refused { tag, illegal, left });
+        }
+        usize::try_from(skipped).unwrap_or(available)
+    }
+
+    /// Stores the next piece of a write.
+    fn take_written(&mut self, input: &[u8], out: &mut Output, context: &Context) -> Took {
+        let Some(Payload::Write { slot, at, left }) = self.payload else { return Took::NeedMore };
+        let piece = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE_BYTES);
+        let Some(data) = input.get(..piece) else { return Took::NeedMore };
+        let failed = self.changes.get_mut(slot).is_none_or(|change| change.failure.is_some());
+        if !failed && !self.store(slot, ByteOffset::new(at), data, context) {
+            return Took::Stalled;
+        }
+        let left = left.saturating_sub(piece as u64);
+        if left > 0 {
+            self.payload = Some(Payload::Write { slot, at: at.saturating_add(piece as u64), left });
+        } else {
+            self.payload = None;
+            if let Some(change) = self.changes.get_mut(slot) {
+                change.receiving = false;
+                // Latency runs from the last byte.
+                change.arrived = context.now;
+            }
+            self.conclude(slot, out, context);
+        }
+        Took::Bytes(piece)
+    }
+
+    /// Stores a piece, now or on a worker; `false` where it must be tried again later.
+    fn store(&mut self, slot: usize, at: ByteOffset, data: &[u8], context: &Context) -> bool {
+        let failure = match self.opened.export.device.write(at, data, Patience::Now) {
+            Ok(()) => return true,
+            Err(BlockError::WouldBlock) if !self.may_lend(data.len() as u64) => return false,
+            Err(BlockError::WouldBlock) => {
+                let job = Job::Write { at, data: data.to_vec() };
+                return self.lend_change(slot, job, context).is_ok();
+            }
+            Err(error) => error,
+        };
+        self.complain(&failure, context);
+        if let Some(change) = self.changes.get_mut(slot) {
+            change.failure.get_or_insert(errno(&failure));
+        }
+        true
+    }
+
+    /// Carries out a request without payload.
+    fn carry_out(&mut self, slot: usize, command: &Command, out: &mut Output, context: &Context) {
+        let job = match changes::job(command) {
+            Ok(job) => job,
+            Err(failure) => {
+                if let Some(change) = self.changes.get_mut(slot) {
+                    change.failure = Some(failure);
+                }
+                return self.conclude(slot, out, context);
+            }
+        };
+        let long = matches!(command.kind, RequestKind::Cache)
+            || (command.kind != RequestKind::BlockStatus
+                && command.range.length().get() > INLINE_CHANGE_BYTES);
+        self.run(slot, job, long, context);
+        self.conclude(slot, out, context);
+    }
+
+    /// Does a job of a change, on a worker where it takes `long` or has to wait.
+    fn run(&mut self, slot: usize, job: Job, long: bool, context: &Context) {
+        let result = if long {
+            Err(BlockError::WouldBlock)
+        } else {
+            job.run(&self.opened.export.device, Patience::Now, &self.cancelled)
+        };
+        let failure = match result {
+            Ok(answer) => {
+                if let (Some(change), Answer::Extents(_)) = (self.changes.get_mut(slot), &answer) {
+                    change.answer = answer;
+                }
+                return;
+            }
+            Err(BlockError::WouldBlock) => match self.lend_change(slot, job, context) {
+                Ok(()) => return,
+                // Jobs without data always fit; what is left of the budget was asked for before.
+                Err(NoRoom) => (Errno::OutOfMemory, "too much is waiting for storage"),
+            },
+            Err(error) => {
+                self.complain(&error, context);
+                errno(&error)
+            }
+        };
+        if let Some(change) = self.changes.get_mut(slot) {
+            change.failure.get_or_insert(failure);
+        }
+    }
+
+    /// Answers a change, when all of it is done.
+    fn conclude(&mut self, slot: usize, out: &mut Output, context: &Context) {
+        let Some(change) = self.changes.get_mut(slot).filter(|change| change.body_is_done()) else { return };
+        if change.take_flush() {
+            self.run(slot, Job::Flush, false, context);
+            if self.changes.get_mut(slot).is_some_and(|change| !change.body_is_done()) {
+                return;
+            }
+        }
+        let Some(change) = self.changes.remove(slot) else { return };
+        let mode = self.terms.mode;
+        let result = match (change.failure, &change.answer) {
+            (Some((errno, message)), _) => {
+                reply::error(mode, change.tag, errno, message, out.replies());
+                Err(errno)
+            }
+            (None, Answer::Extents(extents)) => {
+                reply::block_status(mode, change.tag, extents, out.replies());
+                Ok(())
+            }
+            (None, Answer::Nothing | Answer::Bytes(_)) => {
+                reply::done(mode, change.tag, out.replies());
+                Ok(())
+            }
+        };
+        self.answered(change.command.kind, change.command.range, change.arrived, result);
+    }
+
+    fn answered(
+        &mut self,
+        kind: RequestKind,
+        range: block::ByteRange,
+        arrived: Instant,
+        result: Result<(), Errno>,
+    ) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.answered.push(Answered { kind, range, arrived, result });
+    }
+
+    fn may_lend(&self, bytes: u64) -> bool {
+        let bytes = self.lent_bytes.saturating_add(bytes);
+        self.lent_jobs < MAX_LENT_JOBS && ByteLength::new(bytes) <= ByteLength::new(MAX_LENT_BYTES)
+    }
+
+    fn lend_change(&mut self, slot: usize, job: Job, context: &Context) -> Result<(), NoRoom> {
+        self.lend(JobFor::Change(slot), job, context)?;
+        if let Some(change) = self.changes.get_mut(slot) {
+            change.lent = change.lent.saturating_add(1);
+        }
+        Ok(())
+    }
+
+    /// Gives a job to the workers, where the server has room for it.
+    fn lend(&mut self, whose: JobFor, job: Job, context: &Context) -> Result<(), NoRoom> {
+        let bytes = job.bytes();
+        let share = context.shared.budget.take(bytes, &context.mailbox, self.id).ok_or(NoRoom)?;
+        self.lent_jobs = self.lent_jobs.saturating_add(1);
+        self.lent_bytes = self.lent_bytes.saturating_add(bytes);
+        let (opened, cancelled) = (Arc::clone(&self.opened), Arc::clone(&self.cancelled));
+        let (mailbox, id) = (Arc::clone(&context.mailbox), self.id);
+        context.shared.io.submit(Box::new(move || {
+            let run = || job.run(&opened.export.device, Patience::Blocking, &cancelled);
+            // A panic of the device becomes a failure of the one request.
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_or_else(|_| {
+                tracing::error!("a block device panicked; the request is answered with an error");
+                Err(BlockError::Corrupt { what: "the device panicked".to_owned() })
+            });
+            drop(opened);
+            mailbox.post(Message::To(id, Letter::Done(Done { whose, bytes, result, share })));
+        }));
+        Ok(())
+    }
+
+    fn complain(&self, error: &BlockError, context: &Context) {
+        context.shared.complaints.log_storage(self.peer, &self.opened.name, error);
+    }
+}
+
+/// The server has no room for the job now.
+#[derive(Debug)]
+struct NoRoom;
+
+impl Drop for Traffic {
+    fn drop(&mut self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+}
