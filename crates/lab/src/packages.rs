@@ -57,6 +57,18 @@ const TFTP: Package = package("tftp-hpa", "/usr/bin/tftp", "is a TFTP client to 
 const CURL: Package = package("curl", "/usr/bin/curl", "is a TFTP and HTTP client to test against");
 const PYTHON: Package = package("python3", "/usr/bin/python3", "runs independent generators of disk images");
 const TGT: Package = package("tgt", "/usr/sbin/tgtd", "is the iSCSI target that we compare ourselves with");
+const NBDKIT: Package =
+    package("nbdkit", "/usr/bin/nbdkit", "is an NBD server that we compare ourselves with");
+const NBD_SERVER: Package =
+    package("nbd-server", "/usr/bin/nbd-server", "is an NBD server that we compare ourselves with");
+const LIBNBD: Package = package("libnbd-bin", "/usr/bin/nbdinfo", "tests the NBD server (nbdinfo, nbdcopy)");
+const NBDSH: Package = package(
+    "python3-libnbd",
+    "/usr/lib/python3/dist-packages/nbdsh.py",
+    "tests the NBD server, command by command",
+);
+const GNUTLS: Package = package("gnutls-bin", "/usr/bin/certtool", "makes certificates for tests of TLS");
+const FIO: Package = package("fio", "/usr/bin/fio", "writes to disks and verifies, and measures them");
 
 /// What `cargo xtask demo` needs: images, a lab network and target devices.
 pub const DEMO: &[Package] = &[
@@ -68,11 +80,11 @@ pub const DEMO: &[Package] = &[
 pub const TEST: &[Package] = &[
     MMDEBSTRAP, FDISK, E2FSPROGS, DOSFSTOOLS, MTOOLS, GRUB, GRUB_BIOS, GRUB_UEFI, ZSTD, XZ, KMOD, CPIO,
     QEMU_UTILS, QEMU, OVMF, IPXE_ROMS, IPXE, IPROUTE, UTIL_LINUX, DNSMASQ, OPEN_ISCSI, LIBISCSI, QEMU_ISCSI,
-    SEVEN_ZIP, TGT, BUSYBOX, TFTP, CURL, PYTHON,
+    SEVEN_ZIP, TGT, BUSYBOX, TFTP, CURL, PYTHON, LIBNBD, NBDSH, GNUTLS, FIO,
 ];
 
 /// What `cargo xtask bench` needs.
-pub const BENCH: &[Package] = &[QEMU_UTILS, QEMU_ISCSI, LIBISCSI, TGT];
+pub const BENCH: &[Package] = &[QEMU_UTILS, QEMU_ISCSI, LIBISCSI, TGT, NBDKIT, NBD_SERVER, LIBNBD, FIO];
 
 /// Those of the packages whose file is not here.
 #[must_use]

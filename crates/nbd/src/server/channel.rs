@@ -58,15 +58,12 @@ impl Channel {
         self.tls.is_none()
     }
 
-    /// Begins TLS as its server.
-    pub(super) fn start_tls(&mut self, server: &TlsServer) -> io::Result<()> {
-        self.tls = Some(Box::new(server.session()?));
-        Ok(())
-    }
-
-    /// Goes on with the TLS handshake; whom it has found when it is through.
-    pub(super) fn tls_handshake(&mut self) -> io::Result<Option<TlsPeer>> {
-        let Some(tls) = &mut self.tls else { return Ok(None) };
+    /// Begins TLS as its server, or goes on with its handshake; whom it has found when it is through.
+    pub(super) fn tls_handshake(&mut self, server: &TlsServer) -> io::Result<Option<TlsPeer>> {
+        let tls = match &mut self.tls {
+            Some(tls) => tls,
+            None => self.tls.insert(Box::new(server.session()?)),
+        };
         loop {
             while tls.wants_write() && self.writable {
                 match tls.write_tls(&mut self.socket) {

@@ -150,8 +150,8 @@ fn extents(
         }
         let (allocation, length) = match device.allocation(rest, patience) {
             Ok(found) => found,
-            // What is known is worth more than a wait or an error for the rest.
-            Err(_) if !extents.is_empty() => break,
+            // What is known is worth more than an error for the rest; whoever wants that asks again.
+            Err(error) if !extents.is_empty() && !matches!(error, BlockError::WouldBlock) => break,
             Err(error) => return Err(error),
         };
         let length = length.get().min(rest.length().get());

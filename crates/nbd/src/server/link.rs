@@ -208,13 +208,16 @@ impl Link {
         }
     }
 
-    /// Goes on with the TLS handshake, if there is one.
+    /// Goes on with the TLS handshake, if there is one. It begins when the answer to `NBD_OPT_STARTTLS`, which still goes
+    /// in the clear, is out.
     fn tls_handshake(&mut self, context: &mut Context) -> bool {
         if !self.is_in_tls_handshake() || self.closing.is_some() || !self.output.is_empty() {
             return false;
         }
-        let Some(channel) = &mut self.channel else { return false };
-        match channel.tls_handshake() {
+        let (Some(channel), Some(server)) = (&mut self.channel, context.shared.config.tls.server()) else {
+            return false;
+        };
+        match channel.tls_handshake(server) {
             Ok(None) => false,
             Ok(Some(tls_peer)) => {
                 self.tls_started(tls_peer);
@@ -331,7 +334,11 @@ impl Link {
         match event {
             HandshakeEvent::Continue => {}
             HandshakeEvent::Aborted => self.end(ConnectionEnd::Disconnected, context),
-            HandshakeEvent::StartTls => self.start_tls(context),
+            HandshakeEvent::StartTls => {
+                if let Phase::Handshake(looking) = &mut self.phase {
+                    looking.in_tls = true;
+                }
+            }
             HandshakeEvent::List => {
                 self.asked_at = Some(context.now);
                 questions::ask_list(context, self.id, self.peer.clone());
@@ -357,17 +364,6 @@ impl Link {
         }
     }
 
-    fn start_tls(&mut self, context: &Context) {
-        let server = context.shared.config.tls.server();
-        let (Some(channel), Some(server)) = (&mut self.channel, server) else { return };
-        if let Err(error) = channel.start_tls(server) {
-            return self.fail(context, &format!("TLS cannot be started: {error}"));
-        }
-        if let Phase::Handshake(looking) = &mut self.phase {
-            looking.in_tls = true;
-        }
-    }
-
     /// Answers reads while there is room.
     fn pump(&mut self, context: &mut Context) -> bool {
         let Phase::Transmission(traffic) = &mut self.phase else { return false };
@@ -389,7 +385,6 @@ impl Link {
 
     /// Writes to the socket until it is full or nothing is left.
     fn flush(&mut self, context: &mut Context) -> bool {
-        // The answer to NBD_OPT_STARTTLS still goes in the clear.
         let Some(channel) = &mut self.channel else { return false };
         match channel.flush(&mut self.output) {
             Ok(moved) => moved,

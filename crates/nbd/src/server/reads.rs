@@ -19,7 +19,7 @@ use crate::wire::{Errno, ReplyMode};
 const LEAST_HOLE_BYTES: u64 = 32 * 1024;
 
 /// Questions about holes for one piece.
-const HOLE_QUESTIONS: usize = 16;
+const HOLE_QUESTIONS: usize = 64;
 
 /// A read that is being answered.
 #[derive(Debug)]
@@ -191,28 +191,43 @@ impl Read {
         }
         let end = self.range.end().get();
         let mut at = self.next;
+        // Where the hole begins that reaches up to `at`.
+        let mut hole_start = None;
+        let long = |start: u64, at: u64| at.saturating_sub(start) >= LEAST_HOLE_BYTES;
         for _ in 0..HOLE_QUESTIONS {
             let rest = ByteRange::new(ByteOffset::new(at), ByteLength::new(end.saturating_sub(at)))?;
             if rest.is_empty() {
                 break;
             }
-            match terms.device.allocation(rest, Patience::Now) {
-                Ok((Allocation::Hole | Allocation::Zero, length))
-                    if length.get() >= LEAST_HOLE_BYTES || length.get() == end.saturating_sub(self.next) =>
-                {
-                    let length = length.get().min(rest.length().get());
-                    self.data_until = at;
-                    return (at == self.next).then_some(length);
-                }
-                Ok((_, length)) if length.get() > 0 => at = at.saturating_add(length.get()).min(end),
-                Ok(_) | Err(_) => {
-                    at = end;
-                    break;
-                }
+            let Ok((allocation, length)) = terms.device.allocation(rest, Patience::Now) else {
+                // Nothing is known of what follows: it is read, for a piece, and asked about again.
+                at = if hole_start.is_none() { at.saturating_add(PIECE_BYTES as u64).min(end) } else { at };
+                break;
+            };
+            if length.get() == 0 {
+                break;
+            }
+            match (allocation, hole_start) {
+                (Allocation::Data, Some(start)) if long(start, at) => break,
+                (Allocation::Data, _) => hole_start = None,
+                (Allocation::Hole | Allocation::Zero, None) => hole_start = Some(at),
+                (Allocation::Hole | Allocation::Zero, Some(_)) => {}
+            }
+            at = at.saturating_add(length.get()).min(end);
+        }
+        match hole_start {
+            Some(start) if start == self.next && (long(start, at) || at == end) && at > start => {
+                Some(at.saturating_sub(start))
+            }
+            Some(start) if start > self.next && long(start, at) => {
+                self.data_until = start;
+                None
+            }
+            _ => {
+                self.data_until = if at > self.next { at } else { end };
+                None
             }
         }
-        self.data_until = at;
-        None
     }
 
     /// The run of a file that holds the next bytes, if there is one that is worth it.
