@@ -51,6 +51,8 @@ const QEMU_ISCSI: Package = package(
     "lets qemu-img reach iSCSI targets",
 );
 const SEVEN_ZIP: Package = package("p7zip-full", "/usr/bin/7z", "is a second opinion on VHD and VHDX images");
+const LIBVHDI: Package =
+    package("libvhdi-utils", "/usr/bin/vhdiinfo", "is a third opinion on differencing VHDX images");
 const BUSYBOX: Package =
     package("busybox-static", "/bin/busybox", "is a DHCP client (udhcpc) to test against");
 const TFTP: Package = package("tftp-hpa", "/usr/bin/tftp", "is a TFTP client to test against");
@@ -80,7 +82,7 @@ pub const DEMO: &[Package] = &[
 pub const TEST: &[Package] = &[
     MMDEBSTRAP, FDISK, E2FSPROGS, DOSFSTOOLS, MTOOLS, GRUB, GRUB_BIOS, GRUB_UEFI, ZSTD, XZ, KMOD, CPIO,
     QEMU_UTILS, QEMU, OVMF, IPXE_ROMS, IPXE, IPROUTE, UTIL_LINUX, DNSMASQ, OPEN_ISCSI, LIBISCSI, QEMU_ISCSI,
-    SEVEN_ZIP, TGT, BUSYBOX, TFTP, CURL, PYTHON, LIBNBD, NBDSH, GNUTLS, FIO,
+    SEVEN_ZIP, LIBVHDI, TGT, BUSYBOX, TFTP, CURL, PYTHON, LIBNBD, NBDSH, GNUTLS, FIO,
 ];
 
 /// What `cargo xtask bench` needs.

@@ -1,7 +1,7 @@
 //! Images from outside, held against what other programs say of them, and images that are broken on purpose.
 //!
-//! The programs are qemu-img and qemu-io (Debian package qemu-utils), 7z (p7zip-full) and python3. A missing program
-//! is a failure that names its package.
+//! The programs are qemu-img and qemu-io (Debian package qemu-utils), 7z (p7zip-full), vhdiinfo (libvhdi-utils) and
+//! python3. A missing program is a failure that names its package.
 mod builder;
 mod chains;
 mod conformance;

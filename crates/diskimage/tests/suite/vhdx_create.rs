@@ -1,7 +1,7 @@
 //! VHDX files made from scratch, held against qemu-img, 7-Zip and libvhdi, none of which is ours, and against a model
 //! of what was put in.
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,7 +16,9 @@ use diskimage::{
 };
 use mutate::Rng;
 
-use crate::tools::{assert_same_as_7z, assert_same_sparse, open, program, qemu_img, read, save};
+use crate::tools::{
+    assert_same, assert_same_as_7z, assert_same_sparse, open, program, qemu_img, read, run, save,
+};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -121,6 +123,149 @@ fn check_elsewhere(path: &Path, raw: &Path, image: &Image, sector: u64, virtual_
     if virtual_bytes < GIB && virtual_bytes.is_multiple_of(MIB) {
         assert_same_as_7z(image, path);
     }
+}
+
+/// The `DataWriteGuid` of a file, and the identifier of its disk, as they stand in the files that we make.
+fn lineage(path: &Path) -> (Guid, [u8; 16]) {
+    let file = FileStorage::open(path).unwrap();
+    let [linkage, identity] = [0x20020, 2 * MIB + 0x10018].map(|at| {
+        let mut bytes = [0; 16];
+        file.read_at(ByteOffset::new(at), &mut bytes, Patience::Blocking).unwrap();
+        Guid::from_le_bytes(bytes)
+    });
+    (linkage, identity.to_be_bytes())
+}
+
+/// What of a block of `sectors` a differencing image holds: runs that begin and end anywhere, nothing, or all.
+fn held_by_chance(sectors: u64, rng: &mut Rng) -> Vec<bool> {
+    let mut held = vec![rng.below(8) == 0; sectors as usize];
+    for _ in 0..rng.below(5) {
+        let start = rng.below(sectors);
+        let end = (start + rng.below(40) + 1).min(sectors);
+        held[start as usize..end as usize].fill(true);
+    }
+    held
+}
+
+/// Puts blocks by chance into a differencing image, and into the raw file that its chain must read as.
+fn overlay(
+    image: &mut dyn NewImage,
+    raw: &FileStorage,
+    (virtual_bytes, sector): (u64, u64),
+    with_zeros: bool,
+    rng: &mut Rng,
+) {
+    let block_bytes = image.payload_block().get();
+    let range = |at, length| ByteRange::new(ByteOffset::new(at), ByteLength::new(length)).unwrap();
+    for block in some_blocks(block_bytes, virtual_bytes.div_ceil(block_bytes), rng) {
+        let (start, used) = (block * block_bytes, (virtual_bytes - block * block_bytes).min(block_bytes));
+        let mut held = held_by_chance(used / sector, rng);
+        let at = match rng.below(6) {
+            0 if with_zeros => {
+                image.zero(block).unwrap();
+                raw.punch(range(start, used)).unwrap();
+                continue;
+            }
+            1 => {
+                raw.punch(range(start, used)).unwrap();
+                image.place(block).unwrap().get()
+            }
+            _ => {
+                // Bits behind the disk's end, which nobody may see.
+                held.resize((block_bytes / sector) as usize, rng.below(2) == 0);
+                let bits: Vec<u8> = held
+                    .chunks(8)
+                    .map(|eight| eight.iter().rev().fold(0, |bits, &bit| bits << 1 | u8::from(bit)))
+                    .collect();
+                image.place_partly(block, &bits).unwrap().get()
+            }
+        };
+        for (index, _) in held.iter().enumerate().filter(|(_, held)| **held) {
+            let within = index as u64 * sector;
+            if within < used {
+                let bytes: Vec<u8> = (0..sector).map(|_| rng.below(256) as u8).collect();
+                image.storage().write_at(ByteOffset::new(at + within), &bytes).unwrap();
+                raw.write_at(ByteOffset::new(start + within), &bytes).unwrap();
+            }
+        }
+    }
+}
+
+/// Makes a chain of these block sizes; after each file of it, the leaf and what it must read as are shown to `look`.
+fn make_chain(
+    (virtual_bytes, sector): (u64, u64),
+    blocks: &[u64],
+    seed: u64,
+    with_zeros: bool,
+    look: &dyn Fn(&Path, &Path),
+) {
+    let directory = tempfile::tempdir().unwrap();
+    let raw_path = directory.path().join("expected.raw");
+    let raw = FileStorage::create_new(&raw_path).unwrap();
+    let mut rng = Rng::new(seed);
+    let mut parent: Option<PathBuf> = None;
+    for (layer, block_bytes) in blocks.iter().enumerate() {
+        let path = directory.path().join(format!("{layer}.vhdx"));
+        let mut spec = NewImageSpec {
+            payload_block: Some(ByteLength::new(*block_bytes)),
+            logical_block: LogicalBlockSize::from_bytes(sector).unwrap(),
+            ..spec(Subtype::Dynamic, virtual_bytes)
+        };
+        if let Some(parent) = &parent {
+            let (linkage, identity) = lineage(parent);
+            let relative_path = parent.file_name().unwrap().to_str().unwrap().to_owned();
+            spec.subtype = Subtype::Differencing;
+            spec.identity = Some(identity);
+            // libvhdi takes a parent's name from the absolute path only.
+            let absolute_path = Some(format!("c:\\vdisks\\{relative_path}"));
+            spec.parent = Some(ParentLink { linkage, relative_path, absolute_path });
+        }
+        let mut image = begin(&path, &spec);
+        match parent {
+            None => fill(&mut *image, &raw, virtual_bytes, &mut rng),
+            Some(_) => overlay(&mut *image, &raw, (virtual_bytes, sector), with_zeros, &mut rng),
+        }
+        image.finish().unwrap();
+        look(&path, &raw_path);
+        parent = Some(path);
+    }
+}
+
+fn check_leaf(leaf: &Path, raw: &Path) {
+    let report = check(&FileStorage::open(leaf).unwrap(), Format::Vhdx).unwrap();
+    assert_eq!(report.findings(), []);
+    let image = open(leaf);
+    assert_eq!(image.identity(), Some(lineage(leaf).1));
+    assert_same(&image, raw);
+    let size = image.virtual_size().get();
+    if size < GIB && size.is_multiple_of(MIB) {
+        assert_same_as_7z(&image, leaf);
+    }
+}
+
+#[test]
+fn chain_by_chance_reads_the_same_here_and_in_7zip() {
+    for (seed, sector) in [(1, 512), (2, 4096), (3, 512), (4, 4096)] {
+        make_chain((14 * MIB, sector), &[2 * MIB, MIB, 4 * MIB, MIB, 2 * MIB], seed, true, &check_leaf);
+    }
+    make_chain((9 * MIB + 512, 512), &[2 * MIB, 4 * MIB, MIB], 5, true, &check_leaf);
+    make_chain((9 * GIB + 512, 512), &[32 * MIB, 2 * MIB, 2 * MIB], 6, true, &check_leaf);
+    make_chain((65 * GIB, 4096), &[16 * MIB, 4 * MIB, 2 * MIB], 7, true, &check_leaf);
+}
+
+#[test]
+fn libvhdi_finds_the_parent_that_we_wrote() {
+    make_chain((9 * MIB, 512), &[2 * MIB, MIB], 8, false, &|leaf, _| {
+        let info = run(program("vhdiinfo", "libvhdi-utils").arg(leaf));
+        let base = leaf.with_file_name("0.vhdx");
+        let expected = match leaf == base {
+            true => vec!["Dynamic".to_owned(), lineage(leaf).0.to_string()],
+            false => vec!["Differential".into(), lineage(&base).0.to_string(), "0.vhdx".into()],
+        };
+        for expected in expected {
+            assert!(info.contains(&expected), "{expected}: {info}");
+        }
+    });
 }
 
 /// A file, and how many of its changes succeed before the file system is full.
