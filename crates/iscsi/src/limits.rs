@@ -29,6 +29,10 @@ pub(crate) const RECEIVE_DATA_SEGMENT_BYTES: u32 = 256 * 1024;
 /// The largest data segment sent, whatever the initiator accepts: it is what a read adds to the output at once.
 pub(crate) const SEND_DATA_SEGMENT_BYTES: u32 = 256 * 1024;
 
+/// The shortest piece of a file that is sent from the page cache by itself; shorter ones are copied into the output,
+/// where a whole batch of them leaves with one system call.
+pub(crate) const MIN_SPAN_BYTES: u64 = 32 * 1024;
+
 /// Our side of MaxBurstLength.
 pub(crate) const MAX_BURST_BYTES: u32 = 1024 * 1024;
 

@@ -153,7 +153,7 @@ impl Medium {
         let available = range.length().get().saturating_sub(offset).min(bytes);
         let at = ByteOffset::new(range.start().get().saturating_add(offset));
         let range = ByteRange::new(at, ByteLength::new(available))?;
-        if range.is_empty() || !range.is_aligned(unit) {
+        if range.is_empty() || !range.is_aligned(unit) || !self.shared.has_spans() {
             return None; // A small MaxRecvDataSegmentLength cuts blocks: not worth the trouble.
         }
         self.device.file_span(range, patience)

@@ -2,7 +2,7 @@
 //!
 //! The path of reads and writes looks at one atomic number: as long as nothing restricts the unit (no reservation, no
 //! write protection, the medium in place), no lock is taken. All that changes rarely stands behind one lock.
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
 };
@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     /// The four bits above.
     restrictions: AtomicU8,
     state: Mutex<State>,
+    /// A piece of a file gave less than it had promised: reads go by way of the device from then on.
+    forgoes_spans: AtomicBool,
     /// Held together by those who change the medium, alone by those who first look and then change it.
     changing: RwLock<()>,
 }
@@ -131,6 +133,15 @@ impl Shared {
     /// Whether every change must last before it is answered.
     pub(crate) fn writes_through(&self) -> bool {
         self.has(WRITE_THROUGH)
+    }
+
+    /// Whether Data-In may be told as pieces of files.
+    pub(crate) fn has_spans(&self) -> bool {
+        !self.forgoes_spans.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn forgo_spans(&self) {
+        self.forgoes_spans.store(true, Ordering::Relaxed);
     }
 
     /// The changeable mode parameters as they are.

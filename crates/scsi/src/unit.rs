@@ -69,6 +69,12 @@ impl LogicalUnit {
         self.shared.raise(attention, None);
     }
 
+    /// From now on no task tells a [`file_span`](crate::Task::file_span) of the unit: for a transport to which a file
+    /// gave less than it had promised. Reading then finds out what is wrong, and the initiator hears of it.
+    pub fn forgo_spans(&self) {
+        self.shared.forgo_spans();
+    }
+
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
     }

@@ -3,7 +3,10 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use block::{Access, BlockDevice, BlockError, ByteLength, ByteOffset, ByteRange, Geometry, Patience};
+use block::{
+    Access, Allocation, BlockDevice, BlockError, ByteLength, ByteOffset, ByteRange, FileSpan, Geometry,
+    Patience,
+};
 
 use crate::change::Failure;
 use crate::cluster::{CLUSTER_BYTES, ClusterRun, State};
@@ -231,6 +234,14 @@ impl Volume {
         }
     }
 
+    /// The start of `range`, as far as its clusters are all in one state, and that state.
+    fn first_run(&self, range: ByteRange) -> (State, ByteRange) {
+        let (state, run) = self.map.first_run(ClusterRun::touched_by(range));
+        let end = run.end_offset().min(range.end().get());
+        let length = ByteLength::new(end.saturating_sub(range.start().get()));
+        (state, ByteRange::new(range.start(), length).unwrap_or(range))
+    }
+
     fn read_run(
         &self,
         state: State,
@@ -317,6 +328,35 @@ impl BlockDevice for Volume {
             _ if range.is_empty() => Ok(()),
             Patience::Now => Err(BlockError::WouldBlock),
             Patience::Blocking => self.conclude(range, self.zero_all(range)),
+        }
+    }
+
+    fn allocation(
+        &self,
+        range: ByteRange,
+        patience: Patience,
+    ) -> Result<(Allocation, ByteLength), BlockError> {
+        let range = self.geometry.check(range.start(), range.length())?;
+        self.gate.pass()?;
+        let (state, run) = self.first_run(range);
+        match state {
+            State::Absent => self.image.allocation(run, patience),
+            State::Data => Ok((Allocation::Data, run.length())),
+            State::Hole => Ok((Allocation::Hole, run.length())),
+        }
+    }
+
+    /// Only what the device has not written: the cache file changes under a reader, the image never does.
+    ///
+    /// A cluster may be written after its span was told and before whoever asked has read the file. That read then gives
+    /// what the image holds, which is what the device held when the two began at once: either order is right. It never
+    /// gives anything else, for nothing is ever stored where the span lies.
+    fn file_span(&self, range: ByteRange, patience: Patience) -> Option<FileSpan> {
+        let range = self.geometry.check(range.start(), range.length()).ok()?;
+        self.gate.pass().ok()?;
+        match self.first_run(range) {
+            (State::Absent, run) => self.image.file_span(run, patience),
+            (State::Data | State::Hole, _) => None,
         }
     }
 }

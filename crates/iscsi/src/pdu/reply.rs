@@ -112,12 +112,6 @@ impl PduSlot {
     pub(crate) fn close(self, out: &mut ByteQueue, bhs: &mut Bhs, digests: Digests) {
         bhs.put_data_bytes(u32::try_from(self.data_bytes).unwrap_or(u32::MAX));
         let pdu = out.spare(self.total_bytes);
-        if let Some(header) = pdu.first_chunk_mut() {
-            *header = bhs.0;
-        }
-        if digests.header {
-            put_digest(pdu, 0, BHS_BYTES);
-        }
         if self.data_bytes > 0 {
             let data_end = self.data_start.saturating_add(self.data_bytes);
             let padded_end = data_end.saturating_add(padding(self.data_bytes));
@@ -128,8 +122,28 @@ impl PduSlot {
                 put_digest(pdu, self.data_start, padded_end);
             }
         }
+        self.put(out, bhs, digests.header);
+    }
+
+    /// Writes the header, as it is, and takes the PDU into the queue.
+    fn put(self, out: &mut ByteQueue, bhs: &Bhs, digest: bool) {
+        let pdu = out.spare(self.total_bytes);
+        if let Some(header) = pdu.first_chunk_mut() {
+            *header = bhs.0;
+        }
+        if digest {
+            put_digest(pdu, 0, BHS_BYTES);
+        }
         out.advance(self.total_bytes);
     }
+}
+
+/// Writes the header of a PDU whose `data_bytes` of data, a multiple of 4, the caller sends behind it. There is no
+/// data digest.
+pub(crate) fn put_header(out: &mut ByteQueue, mut bhs: Bhs, data_bytes: u32, digests: Digests) {
+    let slot = PduSlot::open(0, Digests { data: false, ..digests });
+    bhs.put_data_bytes(data_bytes);
+    slot.put(out, &bhs, digests.header);
 }
 
 fn put_digest(pdu: &mut [u8], from: usize, to: usize) {

@@ -1,7 +1,7 @@
 //! A session in full feature phase, joined to its disks: commands are carried out here, on the spot or on a worker.
 use std::sync::Arc;
 
-use block::Patience;
+use block::{ByteLength, Patience};
 use scsi::{
     AdditionalSense, CheckCondition, Failure, Rejection, SenseKey, TaskKind, Transfer, UnitAttention,
 };
@@ -10,11 +10,12 @@ use super::complaints::Complaints;
 use super::event_loop::Context;
 use super::link::{Work, post};
 use super::mailbox::{Completion, ConnectionId, Fence, Letter, Message, Opened, Worked};
+use super::outbox::Outbox;
 use super::questions;
 use super::registry::SessionLife;
 use crate::bytes::ByteQueue;
 use crate::directory::{IscsiName, LoginAttempt, RequestKind, SessionEnd};
-use crate::limits::{MAX_LENT_TASKS, OUTPUT_MARK_BYTES, WORKER_READ_BYTES};
+use crate::limits::{MAX_LENT_TASKS, MIN_SPAN_BYTES, OUTPUT_MARK_BYTES, WORKER_READ_BYTES};
 use crate::login::Established;
 use crate::pdu::frame::Frame;
 use crate::pdu::request::{Function, TaskManagement};
@@ -99,10 +100,15 @@ impl Full {
     }
 
     /// Sends Data-In while the output has room; `true` where something happened.
-    pub(super) fn pump(&mut self, out: &mut ByteQueue, context: &Context, id: ConnectionId) -> bool {
+    pub(super) fn pump(&mut self, outbox: &mut Outbox, context: &Context, id: ConnectionId) -> bool {
         let mut progress = false;
-        while out.len() < OUTPUT_MARK_BYTES {
+        while outbox.len() < OUTPUT_MARK_BYTES {
             let Some(itt) = self.session.next_read() else { break };
+            if self.send_span(itt, outbox) {
+                progress = true;
+                continue;
+            }
+            let out = &mut outbox.queue;
             let sent = self
                 .session
                 .send_read(itt, out, |work, offset, buffer| work.task.read_in(offset, buffer, Patience::Now));
@@ -124,6 +130,34 @@ impl Full {
             progress = true;
         }
         progress
+    }
+
+    /// Sends the next Data-In of a command as a piece of a file, if it lies in one and is worth it.
+    fn send_span(&mut self, itt: u32, outbox: &mut Outbox) -> bool {
+        let Some((work, piece)) =
+            self.session.next_apart(itt).filter(|(_, piece)| piece.bytes >= MIN_SPAN_BYTES)
+        else {
+            return false;
+        };
+        // Whole blocks of either size, so that the next piece begins with one; a short rest is copied.
+        let wanted = piece.bytes & !4095;
+        let span = work.task.file_span(piece.offset, wanted, Patience::Now);
+        let Some(mut span) = span.filter(|span| span.length.get() >= MIN_SPAN_BYTES) else { return false };
+        let bytes = match span.length.get() {
+            length if length < wanted => length & !511, // it may end anywhere
+            _ => wanted,
+        };
+        span.length = ByteLength::new(bytes);
+        let lun = self.session.lun_of(itt);
+        let (Some(unit), Ok(bytes)) = (lun.and_then(|lun| self.units.unit(lun)), u32::try_from(bytes)) else {
+            return false;
+        };
+        match self.session.send_apart(itt, bytes, &mut outbox.queue) {
+            ReadProgress::Done(work) => self.observe(&work, true),
+            ReadProgress::More | ReadProgress::Aborted(_) => {}
+        }
+        outbox.put_span(span, unit);
+        true
     }
 
     /// A worker brings a task back.

@@ -3,7 +3,7 @@
 //! A turn goes round: read what the socket holds, take all PDUs in it, send Data-In while the output has room, write.
 //! It ends when nothing moves any more, or after [`TURN_ROUNDS`], so that other connections get theirs. While the
 //! output stands above its mark nothing is read: a peer that does not listen is not listened to.
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,6 +14,7 @@ use super::buffers::Buffers;
 use super::event_loop::Context;
 use super::full::{Full, Step};
 use super::mailbox::{Arrival, Completion, ConnectionId, Letter, Message, Opened};
+use super::outbox::{Outbox, Stuck};
 use super::questions;
 use super::slots::Slot;
 use crate::bytes::ByteQueue;
@@ -45,7 +46,7 @@ pub(super) struct Link {
     local: SocketAddr,
     phase: Phase,
     input: ByteQueue,
-    output: ByteQueue,
+    output: Outbox,
     readable: bool,
     writable: bool,
     /// The directory has been asked; no PDU is taken until it answers.
@@ -87,7 +88,7 @@ impl Link {
             local: arrival.local,
             phase: Phase::Login(Box::new(Login::new(arrival.peer))),
             input: ByteQueue::default(),
-            output: ByteQueue::default(),
+            output: Outbox::default(),
             readable: true,
             writable: true,
             asked_at: None,
@@ -144,7 +145,7 @@ impl Link {
     /// Has the initiator log out, within `seconds`.
     pub(super) fn want_logout(&mut self, seconds: u16, now: Instant) {
         match &mut self.phase {
-            Phase::Full(full) => full.session.want_logout(seconds, &mut self.output),
+            Phase::Full(full) => full.session.want_logout(seconds, &mut self.output.queue),
             Phase::Login(_) => self.end(SessionEnd::Shutdown, now),
         }
     }
@@ -167,7 +168,7 @@ impl Link {
                     self.fail(context, "no answer to a ping");
                 }
             } else if quiet > config.ping_after {
-                full.session.ping(&mut self.output);
+                full.session.ping(&mut self.output.queue);
             }
         } else if quiet > config.login_deadline {
             self.fail(context, "the login was not finished in time");
@@ -198,12 +199,12 @@ impl Link {
             Letter::End(how) => self.cut(how, context.now),
             Letter::Abort { luns, tell, fence } => {
                 if let Phase::Full(full) = &mut self.phase {
-                    full.abort_for_another(&luns, tell, fence, &mut self.output);
+                    full.abort_for_another(&luns, tell, fence, &mut self.output.queue);
                 }
             }
             Letter::OthersAreDone { itt } => {
                 if let Phase::Full(full) = &mut self.phase {
-                    full.others_are_done(itt, &mut self.output);
+                    full.others_are_done(itt, &mut self.output.queue);
                 }
             }
         }
@@ -212,10 +213,10 @@ impl Link {
     /// A worker brings a task back.
     fn done(&mut self, completion: Completion, context: &Context) {
         if let Phase::Full(full) = &mut self.phase {
-            full.done(completion, &mut self.output, context, self.id);
+            full.done(completion, &mut self.output.queue, context, self.id);
         }
         if self.stream.is_none() {
-            self.output = ByteQueue::default();
+            self.output = Outbox::default();
         }
     }
 
@@ -225,12 +226,12 @@ impl Link {
         self.heard_at = context.now;
         let Phase::Login(login) = &mut self.phase else { return };
         let event = match questions::challenge() {
-            Ok(challenge) => login.authentication(answer, challenge, &mut self.output),
+            Ok(challenge) => login.authentication(answer, challenge, &mut self.output.queue),
             Err(error) => {
                 let refusal = Refusal::Unavailable(format!("no random numbers: {error}"));
                 let none =
                     crate::login::Challenge { identifier: 0, bytes: [0; crate::login::CHALLENGE_BYTES] };
-                login.authentication(Err(refusal), none, &mut self.output)
+                login.authentication(Err(refusal), none, &mut self.output.queue)
             }
         };
         self.login_event(event, context);
@@ -245,7 +246,7 @@ impl Link {
             Ok(opened) => (Ok(opened.tsih), Some(opened)),
             Err(no) => (Err(no), None),
         };
-        let event = login.opened(answer, &mut self.output);
+        let event = login.opened(answer, &mut self.output.queue);
         match (event, opened) {
             (LoginEvent::Established(established), opened) => {
                 let full = Full::new(established, opened, Arc::clone(&context.shared.complaints));
@@ -263,7 +264,7 @@ impl Link {
             portals.push(Portal { address: self.local, group: PORTAL_GROUP_TAG });
         }
         if let Phase::Full(full) = &mut self.phase {
-            full.session.answer_text(targets, &portals, &mut self.output);
+            full.session.answer_text(targets, &portals, &mut self.output.queue);
         }
     }
 
@@ -320,7 +321,7 @@ impl Link {
                 }
                 Phase::Full(full) => full.session.frame_rules(),
             };
-            context.buffers.enlarge(&mut self.output);
+            context.buffers.enlarge(&mut self.output.queue);
             // The input is put aside so that its bytes can be lent while everything else changes.
             let mut input = std::mem::take(&mut self.input);
             let consumed = match frame(input.filled(), rules) {
@@ -346,11 +347,11 @@ impl Link {
 
     fn take_pdu(&mut self, pdu: &Frame<'_>, context: &mut Context) {
         match &mut self.phase {
-            Phase::Login(login) => match login.receive(&pdu.bhs, pdu.data, &mut self.output) {
+            Phase::Login(login) => match login.receive(&pdu.bhs, pdu.data, &mut self.output.queue) {
                 Ok(event) => self.login_event(event, context),
                 Err(reason) => self.fail(context, &reason),
             },
-            Phase::Full(full) => match full.receive(pdu, &mut self.output, context, self.id) {
+            Phase::Full(full) => match full.receive(pdu, &mut self.output.queue, context, self.id) {
                 Ok(Step::Continue) => {}
                 Ok(Step::Asked) => self.asked_at = Some(context.now),
                 Ok(Step::Local(targets)) => self.targets(&targets, Vec::new()),
@@ -379,7 +380,7 @@ impl Link {
     fn refuse_frame(&mut self, error: FrameError, context: &mut Context) {
         if let (FrameError::DataDigest { bhs, .. }, Phase::Full(full)) = (&error, &mut self.phase) {
             // RFC 7143 §7.8: a wrong data digest is told; at error recovery level 0 the session ends then.
-            full.session.reject(bhs, RejectReason::DataDigest, &mut self.output);
+            full.session.reject(bhs, RejectReason::DataDigest, &mut self.output.queue);
         }
         self.fail(context, &error.to_string());
     }
@@ -388,7 +389,7 @@ impl Link {
     fn pump(&mut self, context: &mut Context) -> bool {
         match &mut self.phase {
             Phase::Full(full) if self.closing.is_none() && full.session.next_read().is_some() => {
-                context.buffers.enlarge(&mut self.output);
+                context.buffers.enlarge(&mut self.output.queue);
                 full.pump(&mut self.output, context, self.id)
             }
             _ => false,
@@ -399,15 +400,16 @@ impl Link {
     fn flush(&mut self) -> bool {
         let mut progress = false;
         while self.writable && !self.output.is_empty() {
-            let Some(stream) = self.stream.as_mut() else { break };
-            match stream.write(self.output.filled()) {
-                Ok(count) => {
-                    self.output.consume(count);
-                    progress |= count > 0;
-                }
-                Err(error) => {
+            let Some(stream) = self.stream.as_ref() else { break };
+            match self.output.send(stream) {
+                Ok(count) => progress |= count > 0,
+                Err(Stuck::Socket(error)) => {
                     let now = Instant::now();
                     progress |= self.socket_error(&error, now, |link| link.writable = false);
+                }
+                Err(Stuck::File(error)) => {
+                    tracing::error!(peer = %self.peer, %error, "storage failed while it was being sent");
+                    self.cut(SessionEnd::ConnectionLost, Instant::now());
                 }
             }
         }
@@ -441,12 +443,12 @@ impl Link {
         // Dropping the socket takes it out of the poll as well.
         self.stream = None;
         self.input = ByteQueue::default();
-        self.output = ByteQueue::default();
+        self.output = Outbox::default();
     }
 
     fn give_back_buffers(&mut self, buffers: &mut Buffers) {
-        if self.output.is_empty() {
-            buffers.keep(std::mem::take(&mut self.output));
+        if self.output.queue.is_empty() {
+            buffers.keep(std::mem::take(&mut self.output.queue));
         }
         if self.input.len() <= SMALL_REST_BYTES && self.input.room() > SMALL_REST_BYTES {
             let large = std::mem::take(&mut self.input);

@@ -2,7 +2,8 @@
 use super::{Entry, Moved, Outcome, Session, Stage};
 use crate::bytes::ByteQueue;
 use crate::limits::SEND_DATA_SEGMENT_BYTES;
-use crate::pdu::reply::{DataIn, PduSlot, Residual};
+use crate::pdu::Bhs;
+use crate::pdu::reply::{DataIn, PduSlot, Residual, put_header};
 
 /// How far the Data-In of a command has come.
 #[derive(Clone, Copy, Debug)]
@@ -72,9 +73,36 @@ impl<W> Session<W> {
         };
         let (progress, expected) = (*progress, u64::from(*expected_bytes));
         let bytes = self.next_pdu_bytes(&progress);
-        let slot = PduSlot::open(bytes as usize, self.start.parameters.digests);
+        let digests = self.start.parameters.digests;
+        let slot = PduSlot::open(bytes as usize, digests);
         fill(work, progress.sent_bytes, slot.data(out))?;
-        Ok(self.commit_read(itt, progress, bytes, expected, slot, out))
+        let close = |mut bhs, out: &mut ByteQueue| slot.close(out, &mut bhs, digests);
+        Ok(self.commit_read(itt, progress, bytes, expected, out, close))
+    }
+
+    /// The work of a reading command, and what its next PDU can carry; `None` where that must pass through the output,
+    /// because a digest of it is due.
+    pub(crate) fn next_apart(&self, itt: u32) -> Option<(&W, ReadPiece)> {
+        match self.entries.get(&itt)? {
+            Entry { stage: Stage::Reading(work, progress), .. } if !self.start.parameters.digests.data => {
+                let bytes = u64::from(self.next_pdu_bytes(progress));
+                Some((work, ReadPiece { bytes, ..progress.rest() }))
+            }
+            _ => None,
+        }
+    }
+
+    /// Sends the header of a PDU with the next `bytes` of the command's Data-In, a multiple of 4 and not more than
+    /// [`next_apart`](Self::next_apart) says; the driver sends the data behind it.
+    pub(crate) fn send_apart(&mut self, itt: u32, bytes: u32, out: &mut ByteQueue) -> ReadProgress<W> {
+        let Some(Entry { stage: Stage::Reading(_, progress), expected_bytes, .. }) = self.entries.get(&itt)
+        else {
+            return ReadProgress::More;
+        };
+        let (progress, expected) = (*progress, u64::from(*expected_bytes));
+        let digests = self.start.parameters.digests;
+        let header = |bhs, out: &mut ByteQueue| put_header(out, bhs, bytes, digests);
+        self.commit_read(itt, progress, bytes, expected, out, header)
     }
 
     /// Lends out the work of a reading command, with the rest of its Data-In.
@@ -146,8 +174,8 @@ impl<W> Session<W> {
         mut progress: Progress,
         bytes: u32,
         expected: u64,
-        slot: PduSlot,
         out: &mut ByteQueue,
+        write: impl FnOnce(Bhs, &mut ByteQueue),
     ) -> ReadProgress<W> {
         let offset = u32::try_from(progress.sent_bytes).unwrap_or(u32::MAX);
         let data_sn = progress.moved.data_pdus;
@@ -176,9 +204,8 @@ impl<W> Session<W> {
         } else {
             numbers.stat_sn = 0;
         }
-        let mut bhs =
-            DataIn { itt, data_sn, buffer_offset: offset, last, status }.header().with_numbers(numbers);
-        slot.close(out, &mut bhs, self.start.parameters.digests);
+        let bhs = DataIn { itt, data_sn, buffer_offset: offset, last, status }.header();
+        write(bhs.with_numbers(numbers), out);
         match removed.map(|entry| entry.stage) {
             Some(Stage::Reading(work, _)) => {
                 self.settle(out);

@@ -7,3 +7,4 @@ mod lifetime;
 mod limits;
 mod model;
 mod space;
+mod spans;
