@@ -14,6 +14,7 @@ use crate::extent::{Extent, LayerIndex, Source, tail_of};
 use crate::format::Format;
 use crate::layer::Layer;
 pub use crate::layer::{Info, LayerInfo, Subtype};
+use crate::new_image::MetadataItem;
 use crate::storage::{FileStorage, FileStorageError, Storage};
 
 /// How many extents one answer about allocation may put together.
@@ -97,6 +98,16 @@ impl Image {
     #[must_use]
     pub fn identity(&self) -> Option<[u8; 16]> {
         self.chain.leaf().identity()
+    }
+
+    /// What the disk's metadata holds besides, and nobody here knows: who makes a version or a copy of the disk hands it
+    /// on ([MS-VHDX] §2.6.1.2). Of a chain, the leaf's. Other formats than VHDX have no such items.
+    ///
+    /// # Errors
+    /// [`OpenError`]: the items cannot be read, or are more than a new image can hold.
+    pub fn carried(&self) -> Result<Vec<MetadataItem>, OpenError> {
+        let leaf = self.chain.leaf();
+        leaf.carried().map_err(|refusal| refusal.about(leaf.path().map(Path::to_owned)))
     }
 
     /// What is known of the image without reading it through; of a chain, of its leaf.

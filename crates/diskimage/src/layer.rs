@@ -14,6 +14,7 @@ use crate::error::{Damage, Refusal, ResolveError};
 use crate::extent::{LayerExtent, LayerIndex};
 use crate::format::{self, Format};
 use crate::guid::Guid;
+use crate::new_image::MetadataItem;
 use crate::qcow2::{Backing, Qcow2};
 use crate::raw::Raw;
 use crate::storage::Storage;
@@ -206,6 +207,14 @@ impl Layer {
             Layout::Vhdx(vhdx) => vhdx.metadata().virtual_disk_id,
         };
         guid.non_nil().map(Guid::to_be_bytes)
+    }
+
+    /// See [`Image::carried`](crate::Image::carried).
+    pub(crate) fn carried(&self) -> Result<Vec<MetadataItem>, Refusal> {
+        match &self.layout {
+            Layout::Raw(_) | Layout::Vhd(_) | Layout::Qcow2(_) | Layout::Vmdk(_) => Ok(Vec::new()),
+            Layout::Vhdx(vhdx) => vhdx.metadata().carried(&*self.storage),
+        }
     }
 
     /// What children recognise the file by: VHDX's `DataWriteGuid`, VHD's unique identifier.

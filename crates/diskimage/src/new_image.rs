@@ -122,7 +122,8 @@ pub trait NewImage: std::fmt::Debug + Send {
     /// Writes all tables, makes everything lasting, and last takes away the mark that the image is incomplete.
     ///
     /// # Errors
-    /// [`NewImageError`]; the file is then incomplete, and marked so.
+    /// [`NewImageError`]; the file is then incomplete, and marked so. Only where nothing but the very last flush
+    /// failed can it look whole; whoever made it removes it either way.
     fn finish(self: Box<Self>) -> Result<(), NewImageError>;
 }
 

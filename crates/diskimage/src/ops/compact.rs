@@ -61,7 +61,7 @@ pub fn compact<'a>(image: &'a Image, options: &CompactOptions) -> Result<Job<'a>
         identity: info.identity,
         linkage,
         parent,
-        carried: Vec::new(),
+        carried: image.carried()?,
     };
     Ok(Job {
         image,

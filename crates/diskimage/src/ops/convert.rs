@@ -69,7 +69,7 @@ pub fn convert<'a>(image: &'a Image, target: &Path, options: &ConvertOptions) ->
         identity: options.identity,
         linkage: None,
         parent: None,
-        carried: Vec::new(),
+        carried: if is_vhdx { image.carried()? } else { Vec::new() },
     };
     Ok(Job {
         image,

@@ -50,7 +50,7 @@ pub struct MergeOptions {
 pub fn merge_base<'a>(leaf: &'a Image, target: &Path, options: &MergeOptions) -> Result<Job<'a>, OpError> {
     let layers = leaf.layers();
     let [base, _, ..] = layers.as_slice() else { return Err(nothing_to_merge()) };
-    let spec = spec(leaf, base, options);
+    let spec = spec(leaf, base, options)?;
     Ok(job(leaf, None, spec, target, options))
 }
 
@@ -75,7 +75,7 @@ pub fn merge_updates<'a>(
     };
     let parent = link_to(leaf, floor, target)?;
     let spec =
-        NewImageSpec { subtype: Subtype::Differencing, parent: Some(parent), ..spec(leaf, top, options) };
+        NewImageSpec { subtype: Subtype::Differencing, parent: Some(parent), ..spec(leaf, top, options)? };
     Ok(job(leaf, Some(below), spec, target, options))
 }
 
@@ -84,10 +84,10 @@ fn nothing_to_merge() -> OpError {
 }
 
 /// As large as the leaf, and else like `model`.
-fn spec(leaf: &Image, model: &LayerInfo, options: &MergeOptions) -> NewImageSpec {
+fn spec(leaf: &Image, model: &LayerInfo, options: &MergeOptions) -> Result<NewImageSpec, OpError> {
     let geometry = leaf.geometry();
     let format = model.info.format;
-    NewImageSpec {
+    Ok(NewImageSpec {
         format,
         subtype: model.info.subtype,
         virtual_size: geometry.size,
@@ -97,8 +97,8 @@ fn spec(leaf: &Image, model: &LayerInfo, options: &MergeOptions) -> NewImageSpec
         identity: leaf.identity().filter(|_| format == Format::Vhdx),
         linkage: None,
         parent: None,
-        carried: Vec::new(),
-    }
+        carried: leaf.carried()?,
+    })
 }
 
 fn job<'a>(

@@ -46,7 +46,7 @@ pub fn snapshot(parent: &Path, child: &Path, options: &SnapshotOptions) -> Resul
         identity: image.identity().filter(|_| format == Format::Vhdx),
         linkage: None,
         parent: Some(link_to(&image, leaf, child)?),
-        carried: Vec::new(),
+        carried: image.carried()?,
     };
     if child
         .metadata()

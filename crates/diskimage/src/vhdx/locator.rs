@@ -44,12 +44,6 @@ pub(crate) struct Locator {
 }
 
 impl Locator {
-    /// Whether a file with this `DataWriteGuid` is the parent.
-    #[allow(dead_code, reason = "for the chains that are about to be opened")]
-    pub(crate) fn accepts(&self, data_write_guid: Guid) -> bool {
-        self.parent_linkage == data_write_guid || self.parent_linkage2 == Some(data_write_guid)
-    }
-
     /// The locator in this metadata item, which lies at `at` in the file.
     pub(super) fn parse(item: &[u8], at: u64) -> Result<Self, Refusal> {
         let damage = |rule, problem: String| Damage::new(NAME, at, rule, problem);
@@ -260,13 +254,6 @@ mod tests {
         for locator in [locator(), full] {
             assert_eq!(Locator::parse(&locator.encode().unwrap(), 0).unwrap(), locator);
         }
-    }
-
-    #[test]
-    fn parent_is_accepted_by_either_linkage() {
-        let moving = Locator { parent_linkage2: Some(Guid::from_u128(7)), ..locator() };
-        assert!(moving.accepts(moving.parent_linkage) && moving.accepts(Guid::from_u128(7)));
-        assert!(!locator().accepts(Guid::from_u128(7)) && !locator().accepts(Guid::NIL));
     }
 
     #[test]

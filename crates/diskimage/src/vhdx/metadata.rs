@@ -19,7 +19,6 @@ const MAX_ITEM_BYTES: u32 = 1 << 20;
 /// [MS-VHDX] §2.6.2.2.
 pub(super) const MAX_DISK_BYTES: u64 = 64 << 40;
 /// The most that is carried along of items that are not known: they lie in a region of 1 MiB, as a rule.
-#[allow(dead_code, reason = "for the versions that are about to be made")]
 const MAX_CARRIED_BYTES: u64 = 512 << 10;
 const NAME: &str = "metadata table";
 const RULE: &str = "[MS-VHDX] §2.6";
@@ -123,7 +122,6 @@ impl Metadata {
 
     /// The items that this crate does not know and that belong to the disk: [MS-VHDX] §2.6.1.2 wants them copied
     /// wherever the disk goes.
-    #[allow(dead_code, reason = "for the versions that are about to be made")]
     pub(crate) fn carried(&self, storage: &dyn Storage) -> Result<Vec<MetadataItem>, Refusal> {
         let total = self.carried.iter().fold(0_u64, |sum, item| sum.saturating_add(item.length.into()));
         if total > MAX_CARRIED_BYTES {

@@ -393,6 +393,17 @@ fn file_system_that_gets_full_at_any_moment_leaves_an_incomplete_file() {
     }
 }
 
+#[test]
+fn unknown_items_of_a_disk_go_with_its_versions() {
+    let directory = tempfile::tempdir().unwrap();
+    let [base, child] = ["base.vhdx", "child.vhdx"].map(|name| directory.path().join(name));
+    begin(&base, &small_spec(Subtype::Dynamic)).finish().unwrap();
+    diskimage::ops::snapshot(&base, &child, &diskimage::ops::SnapshotOptions::default()).unwrap();
+    for path in [base, child] {
+        assert_eq!(open(&path).carried().unwrap(), [item()], "{path:?}");
+    }
+}
+
 /// Whether these are the same files, as far as either goes.
 fn same(one: &MemoryStorage, other: &MemoryStorage) -> bool {
     let bytes = |file: &MemoryStorage| {
