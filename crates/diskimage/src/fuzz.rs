@@ -1,6 +1,10 @@
 //! Entry points for fuzzing: what a hostile image file can reach.
+use std::path::Path;
+use std::sync::Arc;
+
 use block::{BlockDevice, ByteLength, ByteOffset, ByteRange, Patience};
 
+use crate::chain::{ChainError, FoundParent, ParentReference, ParentResolver, Parents};
 use crate::error::Refusal;
 use crate::extent::{Held, Source};
 use crate::format::Format;
@@ -34,6 +38,33 @@ pub fn open_qcow2_parts(data: &[u8]) {
     let options = OpenOptions { format: Some(Format::Qcow2), ..OpenOptions::default() };
     if let Ok(image) = Image::from_storage(Box::new(file), options) {
         read_some(&image);
+    }
+}
+
+/// Opens a leaf over a parent, and reads some ranges of it: the length of the parent's parts (32 bits, little-endian),
+/// these, and those of the leaf, as in [`open_parts`].
+pub fn open_chain(data: &[u8]) {
+    let Some((length, rest)) = data.split_first_chunk() else { return };
+    let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX).min(rest.len());
+    let (parent, leaf) = rest.split_at(length);
+    let [mut parent, ..] = files_of(parent, u64::MAX);
+    let [mut leaf, ..] = files_of(leaf, u64::MAX);
+    seal(&mut parent);
+    seal(&mut leaf);
+    let parents = Parents::By(Arc::new(OneParent(parent)));
+    let options = OpenOptions { parents, ..OpenOptions::default() };
+    if let Ok(image) = Image::from_storage(Box::new(leaf), options) {
+        read_some(&image);
+    }
+}
+
+/// Finds the same file for every child.
+#[derive(Debug)]
+struct OneParent(MemoryStorage);
+
+impl ParentResolver for OneParent {
+    fn resolve(&self, _: Option<&Path>, _: &ParentReference) -> Result<FoundParent, ChainError> {
+        Ok(FoundParent { path: "parent".into(), storage: Box::new(self.0.clone()) })
     }
 }
 

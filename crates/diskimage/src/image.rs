@@ -65,19 +65,26 @@ impl Image {
         Self::open_as(None, storage, options).map_err(|refusal| refusal.about(None))
     }
 
+    /// Opens what shows through the differencing image at `path`: the chain of its parent. `None` where the image has
+    /// no parent. What [`MutableImage::open`](crate::MutableImage::open) wants below a leaf.
+    ///
+    /// # Errors
+    /// [`OpenError`], which names `path`.
+    pub fn open_parent_of(path: &Path, options: OpenOptions) -> Result<Option<Self>, OpenError> {
+        let image = Self::open(path, options)?;
+        Ok(image.chain.without_leaf().map(|chain| {
+            let geometry = geometry_of(chain.leaf());
+            Self { chain, geometry }
+        }))
+    }
+
     fn open_as(
         path: Option<&Path>,
         storage: Box<dyn Storage>,
         options: OpenOptions,
     ) -> Result<Self, Refusal> {
         let leaf = Layer::open(path, storage, options.format)?;
-        let geometry = Geometry {
-            size: leaf.size(),
-            logical_block: leaf.logical_block(),
-            physical_block: leaf.physical_block(),
-            discard_granularity: None,
-            access: Access::ReadOnly,
-        };
+        let geometry = geometry_of(&leaf);
         Ok(Self { chain: chain::open(leaf, options.parents, options.backing_files)?, geometry })
     }
 
@@ -267,5 +274,15 @@ impl BlockDevice for Image {
             }
         }
         Some(FileSpan { file: Arc::clone(file), at, length })
+    }
+}
+
+fn geometry_of(leaf: &Layer) -> Geometry {
+    Geometry {
+        size: leaf.size(),
+        logical_block: leaf.logical_block(),
+        physical_block: leaf.physical_block(),
+        discard_granularity: None,
+        access: Access::ReadOnly,
     }
 }

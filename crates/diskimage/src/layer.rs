@@ -294,7 +294,7 @@ impl Layer {
     /// Keeps of the format's table no more in memory than one of `layers` files may that share the room.
     pub(crate) fn share_tables(&mut self, layers: usize) {
         match &mut self.layout {
-            // They have no parents, and are none.
+            // Raw has no table; those of the others are small, or pages of them bounded by themselves.
             Layout::Raw(_) | Layout::Qcow2(_) | Layout::Vmdk(_) => {}
             Layout::Vhd(vhd) => vhd.share_table(layers),
             Layout::Vhdx(vhdx) => vhdx.share_table(layers),

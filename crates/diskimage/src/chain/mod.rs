@@ -1,4 +1,9 @@
 //! The files of an image, from the leaf down to its base, as one map of the disk.
+//!
+//! A differencing image holds what differs from its parent, which may be one itself. [`open()`] finds the parents,
+//! confined to a [`Store`], and holds each to what its child says of it. From then on the chain is one map of the disk
+//! ([`flat`]): which file a run comes from is decided once. A chain does not change while it is open; who writes into
+//! its leaf opens that for writing, with the rest of the chain below it.
 use block::{ByteRange, Patience};
 
 use crate::bitmap::Scratch;
@@ -10,12 +15,14 @@ mod error;
 mod flat;
 mod open;
 mod parent;
+mod scan;
 mod store;
 
 pub use error::{ChainError, FileName, Tried};
 use flat::FlatMap;
 pub(crate) use open::open;
 pub use parent::{FoundParent, ParentReference, ParentResolver, Parents};
+pub use scan::{Scan, StoredImage};
 pub use store::Store;
 
 /// How many files a chain may have, the base among them. Versions are merged long before; a file that claims more is
@@ -41,6 +48,12 @@ impl Chain {
         let layers = chain.parents.len().saturating_add(1);
         chain.parents.iter_mut().chain([&mut chain.leaf]).for_each(|layer| layer.share_tables(layers));
         chain
+    }
+
+    /// What is below the leaf, if anything is.
+    pub(crate) fn without_leaf(self) -> Option<Self> {
+        let mut parents = self.parents;
+        parents.pop().map(|leaf| Self::new(leaf, parents))
     }
 
     pub(crate) fn leaf(&self) -> &Layer {

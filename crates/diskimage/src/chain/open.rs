@@ -101,7 +101,7 @@ fn open_backing(child: &Layer, format: Format, found: FoundParent) -> Result<Lay
 fn open_parent(child: &Layer, reference: &ParentReference, found: FoundParent) -> Result<Layer, ChainError> {
     let path = found.path;
     let refused = |refusal| ChainError::Parent { path: path.clone(), refusal: Box::new(refusal) };
-    let format = format::probe(&*found.storage, None).map_err(refused)?;
+    let format = format::probe(&*found.storage, Format::of_ending(&path)).map_err(refused)?;
     if format != child.format() {
         let (child, format, found) = (name_of(child), child.format(), format);
         return Err(ChainError::Mixed { child, format, parent: path, found });

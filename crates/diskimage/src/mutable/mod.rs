@@ -121,8 +121,9 @@ pub(crate) trait Writer: std::fmt::Debug + Send + Sync {
 }
 
 impl MutableImage {
-    /// Opens the image file at `path` for writing. Without a `format`, contents and ending decide which it is. `parent` is what shows through where a differencing image holds
-    /// nothing: its parent's contents, opened and verified by who knows the chain. Where the image is larger than
+    /// Opens the image file at `path` for writing. Without a `format`, contents and ending decide which it is. `parent`
+    /// is what shows through where a differencing image holds nothing: its parent's contents, opened and verified by
+    /// who knows the chain ([`Image::open_parent_of`](crate::Image::open_parent_of)). Where the image is larger than
     /// that, zeros show through.
     ///
     /// # Errors

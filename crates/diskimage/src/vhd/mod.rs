@@ -137,6 +137,18 @@ impl Vhd {
     }
 }
 
+/// What children recognise the image by, and what it says of its own parent: without looking at its table.
+pub(crate) fn relations(
+    storage: &dyn Storage,
+) -> Result<(crate::guid::Guid, Option<ParentReference>), Refusal> {
+    let (footer, _) = Footer::read(storage)?;
+    let parent = match footer.disk_type {
+        DiskType::Fixed | DiskType::Dynamic => None,
+        DiskType::Differencing => DynamicHeader::read(storage, &footer)?.parent,
+    };
+    Ok((footer.unique_id, parent))
+}
+
 /// The checksum of `structure`, whose own field of four bytes at `field` counts as zero: the one's complement of the
 /// sum of all bytes ([VHD] "Checksum").
 pub(crate) fn checksum(structure: &[u8], field: usize) -> u32 {

@@ -34,6 +34,7 @@ use bat::Bat;
 pub(crate) use check::{check, repair};
 pub(crate) use create::NewVhdx;
 pub(crate) use file_type::is_signed;
+use header::Header;
 pub(crate) use locator::Locator;
 pub(crate) use metadata::Metadata;
 use overlay::{Overlaid, Overlay, Piece};
@@ -66,15 +67,7 @@ impl Vhdx {
     pub(crate) fn open(storage: Box<dyn Storage>) -> Result<(Self, Box<dyn Storage>), Refusal> {
         let creator = file_type::read(&*storage)?;
         let header = header::read_current(&*storage)?;
-        // [MS-VHDX] §2.3.3: a file with a log identifier must not be read before its log is replayed.
-        let (storage, replayed) = match header.log_guid.non_nil() {
-            None => (storage, None),
-            Some(_) => {
-                let overlay = Arc::new(replay::replay(&*storage, &header)?);
-                let storage: Box<dyn Storage> = Box::new(Overlaid::new(storage, Arc::clone(&overlay)));
-                (storage, Some(overlay))
-            }
-        };
+        let (storage, replayed) = replayed(storage, &header)?;
         let regions = RegionTable::read(&*storage)?;
         let mut owned = vec![Owned { what: "the header section", start: 0, end: MIB }];
         owned.extend(header.log());
@@ -127,6 +120,27 @@ impl Vhdx {
         };
         Ok(LayerExtent::head_of(extent.range, end.saturating_sub(at), held))
     }
+}
+
+/// A file, with its log laid over it if that had to be.
+type Replayed = (Box<dyn Storage>, Option<Arc<Overlay>>);
+
+fn replayed(storage: Box<dyn Storage>, header: &Header) -> Result<Replayed, Refusal> {
+    // [MS-VHDX] §2.3.3: a file with a log identifier must not be read before its log is replayed.
+    if header.log_guid.non_nil().is_none() {
+        return Ok((storage, None));
+    }
+    let overlay = Arc::new(replay::replay(&*storage, header)?);
+    Ok((Box::new(Overlaid::new(storage, Arc::clone(&overlay))), Some(overlay)))
+}
+
+/// What children recognise the image by, and what it says of its own parent: without looking at its tables.
+pub(crate) fn relations(storage: Box<dyn Storage>) -> Result<(Guid, Option<Locator>), Refusal> {
+    let header = header::read_current(&*storage)?;
+    let (storage, _) = replayed(storage, &header)?;
+    let regions = RegionTable::read(&*storage)?;
+    let metadata = Metadata::read(&*storage, regions.metadata)?;
+    Ok((header.data_write_guid, metadata.parent))
 }
 
 /// What children recognise the image by: the `DataWriteGuid` of the header that counts ([MS-VHDX] §2.6.2.6.3).

@@ -18,8 +18,12 @@ pub(crate) struct Vhdx {
     pub(crate) virtual_bytes: u64,
     /// Whether its blocks stay allocated.
     pub(crate) is_fixed: bool,
-    /// Whether it is a differencing file. Its locator names a parent that nobody has.
+    /// Whether it is a differencing file.
     pub(crate) has_parent: bool,
+    /// Each byte of the `DataWriteGuid`.
+    pub(crate) id: u8,
+    /// What the parent locator says: of a parent that was made here, in the same folder.
+    pub(crate) locator: Vec<(&'static str, String)>,
     /// The BAT's entries, by their index in the table, as they are stored.
     pub(crate) bat: Vec<(u64, u64)>,
     /// What lies where in the file, behind the structures.
@@ -41,6 +45,8 @@ impl Vhdx {
             virtual_bytes,
             is_fixed: false,
             has_parent: false,
+            id: 0x11,
+            locator: vec![("parent_linkage", guid_of(0x11)), ("relative_path", ".\\parent.vhdx".into())],
             bat: Vec::new(),
             data: Vec::new(),
             file_bytes: BAT_AT + bat_bytes.min(MIB) + room,
@@ -98,7 +104,8 @@ impl Vhdx {
     fn header(&self, sequence: u64) -> Vec<u8> {
         let mut header = b"head\0\0\0\0".to_vec();
         header.extend(sequence.to_le_bytes());
-        header.extend([0x11; 32]);
+        header.extend([0x11; 16]);
+        header.extend([self.id; 16]);
         header.extend(if self.dirty { LOG_GUID } else { [0; 16] });
         header.extend([0, 0, 1, 0]);
         header.extend((MIB as u32).to_le_bytes());
@@ -131,23 +138,26 @@ impl Vhdx {
         items.extend(self.sector.to_le_bytes());
         items.extend(512_u32.to_le_bytes());
         items.resize(LOCATOR_OFFSET as usize, 0);
-        items.extend(locator());
+        items.extend(locator(&self.locator));
         items
     }
 
     fn metadata_table(&self) -> Vec<u8> {
-        metadata_table(if self.has_parent { 6 } else { 5 })
+        metadata_table(if self.has_parent { 6 } else { 5 }, locator(&self.locator).len() as u32)
     }
+}
+
+/// The identifier of which each byte is `id`, as locators write it.
+pub(crate) fn guid_of(id: u8) -> String {
+    format!("{{{}}}", diskimage::Guid::from_le_bytes([id; 16]))
 }
 
 /// Where the parent locator stands among the items.
 const LOCATOR_OFFSET: u32 = 0x100;
 
 /// A parent locator ([MS-VHDX] §2.6.2.6).
-fn locator() -> Vec<u8> {
+fn locator(pairs: &[(&str, String)]) -> Vec<u8> {
     let utf16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
-    let pairs =
-        [("parent_linkage", "{11111111-1111-1111-1111-111111111111}"), ("relative_path", ".\\parent.vhdx")];
     let mut locator = guid_bytes(0xB04A_EFB7_D19E_4A81_B789_25B8_E944_5913).to_vec();
     locator.extend([0, 0, pairs.len() as u8, 0]);
     let mut texts = Vec::new();
@@ -166,7 +176,7 @@ fn locator() -> Vec<u8> {
     locator
 }
 
-fn metadata_table(count: usize) -> Vec<u8> {
+fn metadata_table(count: usize, locator_bytes: u32) -> Vec<u8> {
     let mut table = b"metadata\0\0".to_vec();
     table.extend((count as u16).to_le_bytes());
     table.resize(32, 0);
@@ -176,7 +186,7 @@ fn metadata_table(count: usize) -> Vec<u8> {
         (0xBECA_12AB_B2E6_4523_93EF_C309_E000_C746, 16, 16),
         (0x8141_BF1D_A96F_4709_BA47_F233_A8FA_AB5F, 32, 4),
         (0xCDA3_48C7_445D_4471_9CC9_E988_5251_C556, 36, 4),
-        (0xA8D3_5F2D_B30B_454D_ABF7_D3D8_4834_AB0C, LOCATOR_OFFSET, locator().len() as u32),
+        (0xA8D3_5F2D_B30B_454D_ABF7_D3D8_4834_AB0C, LOCATOR_OFFSET, locator_bytes),
     ];
     for (guid, offset, length) in items.into_iter().take(count) {
         table.extend(guid_bytes(guid));

@@ -136,3 +136,26 @@ fn changed_bytes_of_images_do_not_break_the_readers() {
     let seeds = vec![vhd("subformat=fixed"), vhd("subformat=dynamic")[..4096].to_vec(), vec![0; 600]];
     Mutator::new(seeds, 128 << 10).run(4000, fuzz::open_bytes);
 }
+
+/// A parent and a leaf with blocks in every state.
+fn chain() -> Vec<u8> {
+    let mut parent = Vhdx::new(6 * MIB, 2 * MIB);
+    let at = parent.payload_at();
+    parent.bat = vec![(0, at | 6), (1, 2), (3, (at + MIB) | 6)];
+    parent.data = vec![(at, vec![1; 600]), (at + MIB, vec![2; 600])];
+    let mut leaf = Vhdx::new(7 * MIB, 4 * MIB);
+    leaf.has_parent = true;
+    leaf.bat =
+        vec![(0, at | 7), (1, (at + MIB) | 6), (2, 2), (3, (at + 2 * MIB) | 7), (4096, (at + 3 * MIB) | 6)];
+    leaf.data =
+        vec![(at, vec![3; 600]), (at + 3 * MIB, vec![0x5A; 300]), (at + 3 * MIB + 768, vec![0x0F; 256])];
+    let parent = parts(&parent.build());
+    [&(parent.len() as u32).to_le_bytes(), &parent[..], &parts(&leaf.build())].concat()
+}
+
+#[test]
+fn changed_chains_do_not_break_the_readers() {
+    let seed = chain();
+    fuzz::open_chain(&seed);
+    Mutator::new(vec![seed], 64 << 10).run(4000, fuzz::open_chain);
+}

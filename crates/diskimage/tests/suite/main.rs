@@ -3,6 +3,7 @@
 //! The programs are qemu-img and qemu-io (Debian package qemu-utils), 7z (p7zip-full), vhdiinfo (libvhdi-utils) and
 //! python3. A missing program is a failure that names its package.
 mod builder;
+mod chain_rules;
 mod chains;
 mod conformance;
 mod damage;
