@@ -2,4 +2,6 @@
 mod compare;
 mod convert;
 mod disks;
+
+mod merge;
 mod places;
