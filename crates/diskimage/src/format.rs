@@ -38,6 +38,15 @@ pub struct UnknownFormat {
 }
 
 impl Format {
+    /// The format of the image in `storage`, whose file is called `path`: by its contents, and where those say nothing
+    /// by its ending.
+    ///
+    /// # Errors
+    /// [`Refusal`]: it is none, or ending and contents contradict each other.
+    pub fn recognise(storage: &dyn Storage, path: &Path) -> Result<Self, Refusal> {
+        probe(storage, Self::of_ending(path))
+    }
+
     /// What the file's ending says.
     #[must_use]
     pub fn of_ending(path: &Path) -> Option<Self> {

@@ -13,6 +13,7 @@
 
 pub mod admin;
 pub mod cli;
+pub mod columns;
 pub mod commands;
 pub mod config;
 pub mod log_limit;

@@ -3,16 +3,20 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-use headwater::cli::{Cli, Command, ServeArgs};
+use headwater::cli::{Cli, Command, EXIT_VERDICT_NO, ServeArgs};
+use headwater::commands::{Answer, Verdict};
 use headwater::config::{Config, DEFAULT_FILE, Problems};
 use headwater::{commands, serve};
 
 fn main() -> ExitCode {
     match run(Cli::parse()) {
-        Ok(text) => {
+        Ok(answer) => {
             // The reader may have gone.
-            let _ = std::io::stdout().write_all(text.as_bytes());
-            ExitCode::SUCCESS
+            let _ = std::io::stdout().write_all(answer.text.as_bytes());
+            match answer.verdict {
+                Verdict::Yes => ExitCode::SUCCESS,
+                Verdict::No => ExitCode::from(EXIT_VERDICT_NO),
+            }
         }
         // A reader that has gone (head, less) is no error.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
@@ -31,12 +35,14 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-fn run(cli: Cli) -> anyhow::Result<String> {
+fn run(cli: Cli) -> anyhow::Result<Answer> {
     match cli.command {
-        Command::Serve(args) => serve(&args),
-        Command::Boots(args) => client(commands::boots::run(args)),
-        Command::Device(args) => client(commands::device::run(args)),
-        Command::Status(args) => client(commands::status::run(args)),
+        Command::Serve(args) => serve(&args).map(Answer::text),
+        Command::Boots(args) => client(commands::boots::run(args)).map(Answer::text),
+        Command::Device(args) => client(commands::device::run(args)).map(Answer::text),
+        Command::Status(args) => client(commands::status::run(args)).map(Answer::text),
+        Command::Image(args) => client(commands::image::run(args)),
+        Command::Generate(args) => commands::generate::run(&args).map(Answer::text),
     }
 }
 
@@ -57,6 +63,6 @@ fn serve(args: &ServeArgs) -> anyhow::Result<String> {
     served.map(|()| String::new())
 }
 
-fn client(command: impl Future<Output = anyhow::Result<String>>) -> anyhow::Result<String> {
+fn client<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(command)
 }

@@ -3,8 +3,8 @@ use super::boots::print;
 use super::client::Client;
 use crate::admin::api::{DeviceAnswer, DevicesAnswer};
 use crate::cli::{DeviceArgs, DeviceVerb};
+use crate::columns::{align, bytes, columns};
 use crate::config::DeviceName;
-use crate::timeline::table::{align, bytes, columns};
 
 /// Runs the command; what it prints.
 ///

@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 
 use super::client::{Client, Lines};
 use crate::cli::Output;
+use crate::columns::{align, bytes, columns};
 use crate::timeline::record::{Status, Step, StepKind};
 use crate::timeline::{BootRecord, Clock, Moment, table};
 
@@ -110,7 +111,7 @@ fn hand_over_line(before: Option<&BootRecord>, now: &BootRecord) -> Option<Strin
 /// The table of boots under way.
 fn screen<'a>(boots: impl Iterator<Item = &'a BootRecord>, now: Moment) -> String {
     let head = ["DEVICE", "BOOT", "PROGRESS", "STATUS", "TIME s", "READ", "AVG", "READ/s", "WRITTEN"];
-    let mut rows = vec![table::columns(head)];
+    let mut rows = vec![columns(head)];
     for boot in boots {
         let stage = boot.second_stage.as_ref().or(boot.first_stage.as_ref());
         let read: u64 =
@@ -120,19 +121,19 @@ fn screen<'a>(boots: impl Iterator<Item = &'a BootRecord>, now: Moment) -> Strin
         let average = stage.map_or(0, |stage| stage.reads.bytes.checked_div(stage.reads.count).unwrap_or(0));
         let elapsed =
             boot.ready_at_ms.or(boot.end.as_ref().map(|end| end.at_ms)).unwrap_or_else(|| boot.relative(now));
-        rows.push(table::columns([
+        rows.push(columns([
             &boot.device,
             &boot.id,
             &milestones(boot),
             boot.status.as_str(),
             &format!("{:.1}", elapsed.as_f64() / 1000.0),
-            &table::bytes(read),
-            &table::bytes(average),
-            &table::bytes(stage.map_or(0, |stage| stage.read_bytes_per_second)),
-            &table::bytes(written),
+            &bytes(read),
+            &bytes(average),
+            &bytes(stage.map_or(0, |stage| stage.read_bytes_per_second)),
+            &bytes(written),
         ]));
     }
-    table::align(&rows, &[4, 5, 6, 7, 8])
+    align(&rows, &[4, 5, 6, 7, 8])
 }
 
 /// DHCP, boot file, script, first login, hand-over, ready: a filled mark for each that has come.

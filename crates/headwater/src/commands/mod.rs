@@ -1,6 +1,34 @@
-//! What the commands do that ask a server: one file for each noun.
+//! What the commands do: one file for each noun.
 pub mod boots;
 mod client;
 pub mod device;
+pub mod generate;
+pub mod image;
 mod live;
 pub mod status;
+
+/// What a command prints, and what it found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// For standard output.
+    pub text: String,
+    /// Whether what was asked is so.
+    pub verdict: Verdict,
+}
+
+/// The answer to a command that asks whether something is so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is, or nothing was asked.
+    Yes,
+    /// It was looked into, and is not so: images differ, an image has errors.
+    No,
+}
+
+impl Answer {
+    /// What a command prints that was done.
+    #[must_use]
+    pub fn text(text: String) -> Self {
+        Self { text, verdict: Verdict::Yes }
+    }
+}

@@ -12,9 +12,12 @@ const MAX_PREFIX_BYTES: usize = 100;
 pub struct ByteSize(pub u64);
 
 impl ByteSize {
-    /// Reads a size. Units are binary (`KiB`, `MiB`, `GiB`, `TiB`); `GB` and the like are refused, since half of the
-    /// readers take them for something else.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    /// Reads a size. Units are binary (`KiB`, `MiB`, `GiB`, `TiB`, or their first letter, as in most tools for disks);
+    /// `GB` and the like are refused, since half of the readers take them for something else.
+    ///
+    /// # Errors
+    /// In words, with what is expected.
+    pub fn parse(text: &str) -> Result<Self, String> {
         let expected =
             || format!("\"{text}\" is not a size such as \"10 GiB\" (units: B, KiB, MiB, GiB, TiB)");
         let trimmed = text.trim();
@@ -22,10 +25,10 @@ impl ByteSize {
         let (number, unit) = trimmed.split_at(digits);
         let factor: u64 = match unit.trim() {
             "" | "B" => 1,
-            "KiB" => 1 << 10,
-            "MiB" => 1 << 20,
-            "GiB" => 1 << 30,
-            "TiB" => 1 << 40,
+            "K" | "KiB" => 1 << 10,
+            "M" | "MiB" => 1 << 20,
+            "G" | "GiB" => 1 << 30,
+            "T" | "TiB" => 1 << 40,
             _ => return Err(expected()),
         };
         let number: u64 = number.parse().map_err(|_| expected())?;

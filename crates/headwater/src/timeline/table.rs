@@ -3,6 +3,8 @@
 //! Three parts: the steps in order, where the time went as bars, and the request sizes of both stages side by side.
 use std::fmt::Write as _;
 
+use crate::columns::{align, bytes, columns};
+
 use super::counters::{IoTotals, StageTotals};
 use super::record::{BootRecord, Stage, Status, Step, StepKind};
 use super::time::Millis;
@@ -77,52 +79,6 @@ pub fn outcome(record: &BootRecord) -> String {
         (None, Status::Waiting, _) => "waiting for its first login".to_owned(),
         (None, status, _) => format!("{}, not reported ready", status.as_str()),
     }
-}
-
-/// Bytes in binary units with three digits: `24.3 MiB`.
-#[must_use]
-#[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
-pub fn bytes(bytes: u64) -> String {
-    let mut value = bytes as f64;
-    for unit in ["B", "KiB", "MiB", "GiB"] {
-        if value < 1024.0 {
-            return three_digits(value, unit);
-        }
-        value /= 1024.0;
-    }
-    three_digits(value, "TiB")
-}
-
-/// Rows of cells as aligned columns; `right` lists the columns of figures.
-#[must_use]
-pub fn align(rows: &[Vec<String>], right: &[usize]) -> String {
-    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width =
-        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..count).map(|column| width(column).unwrap_or(0)).collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            if column > 0 {
-                line.push_str("  ");
-            }
-            if right.contains(&column) {
-                let _ = write!(line, "{cell:>width$}");
-            } else {
-                let _ = write!(line, "{cell:<width$}");
-            }
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
-}
-
-/// Cells of a row.
-#[must_use]
-pub fn columns<const N: usize>(cells: [&str; N]) -> Vec<String> {
-    cells.into_iter().map(str::to_owned).collect()
 }
 
 fn headline(record: &BootRecord) -> String {
@@ -360,11 +316,6 @@ fn ready(record: &BootRecord) -> String {
 
 fn seconds(at: Millis) -> String {
     format!("{:.1} s", at.as_f64() / 1000.0)
-}
-
-fn three_digits(value: f64, unit: &str) -> String {
-    let decimals = if unit == "B" || value >= 100.0 { 0 } else { 1 };
-    format!("{value:.decimals$} {unit}")
 }
 
 #[cfg(test)]

@@ -1,14 +1,35 @@
 //! The command line: noun, then verb. Data goes to standard output, all else to standard error.
+//!
+//! What a command exits with is part of it: 0 it was done, 1 it could not be done, 2 the command line is wrong, 3 it
+//! was done and the answer is no (images that differ, an image with errors).
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+mod image;
+
+pub use image::{
+    CheckArgs, CompactArgs, CompareArgs, ConvertArgs, CreateArgs, ImageArgs, ImageOptions, ImageVerb,
+    InfoArgs, MapArgs, MergeArgs, NewSize, Pace, ResizeArgs, RunKind, SectorSize, SnapshotArgs, Subformat,
+    Target, WritableFormat,
+};
+
+/// What a command exits with that was done and whose answer is no.
+pub const EXIT_VERDICT_NO: u8 = 3;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  could not be done
+  2  the command line is wrong
+  3  done, and the answer is no: images differ, an image has errors";
 
 /// Where the configuration is unless said otherwise.
 pub const DEFAULT_CONFIG: &str = "/etc/headwater/headwater.toml";
 
 /// Streams operating systems: one golden image, many machines.
 #[derive(Debug, Parser)]
-#[command(name = "headwater", version, about, max_term_width = 100)]
+#[command(name = "headwater", version, about, max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -26,6 +47,10 @@ pub enum Command {
     Device(DeviceArgs),
     /// Show whether the server runs, and where it listens
     Status(ClientArgs),
+    /// Work on disk images: files on this machine, no server needed
+    Image(ImageArgs),
+    /// Print shell completions or write man pages
+    Generate(GenerateArgs),
 }
 
 /// `headwater serve`.
@@ -134,6 +159,29 @@ pub enum DeviceVerb {
     Reset {
         /// The device
         device: String,
+    },
+}
+
+/// `headwater generate`.
+#[derive(Debug, Args)]
+pub struct GenerateArgs {
+    /// What to make.
+    #[command(subcommand)]
+    pub what: GenerateWhat,
+}
+
+/// What can be made of the command line's own description.
+#[derive(Debug, Subcommand)]
+pub enum GenerateWhat {
+    /// Completions for a shell, to standard output
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// A man page for every command
+    ManPages {
+        /// The folder to write them to
+        directory: PathBuf,
     },
 }
 

@@ -1,0 +1,37 @@
+//! `headwater image convert`: the contents of an image in another format.
+use std::time::Instant;
+
+use diskimage::ops::{ConvertOptions, convert};
+use diskimage::{Image, OpenOptions};
+
+use super::target::{MadeAnswer, format, payload_block, replace, subtype};
+use super::work::{Manner, watched};
+use super::{print, reading};
+use crate::cli::{ConvertArgs, ImageOptions};
+
+pub(super) async fn run(args: ConvertArgs, options: ImageOptions) -> anyhow::Result<String> {
+    let wanted = ConvertOptions {
+        subtype: subtype(&args.new),
+        payload_block: payload_block(&args.new),
+        replace: replace(args.force),
+        detect_zeros: args.find_zeros,
+        verify: args.verify,
+        ..ConvertOptions::to(format(&args.new, &args.target)?)
+    };
+    let manner = Manner { what: "converting", quiet: options.quiet, limit: args.pace.rate_limit };
+    let answer = {
+        let options = options.clone();
+        watched(manner, move |watch| {
+            let begun = Instant::now();
+            let opened = OpenOptions {
+                backing_files: args.allow_backing_file,
+                ..reading(args.source_format, &options)
+            };
+            let image = Image::open(&args.source, opened)?;
+            let summary = convert(&image, &args.target, &wanted)?.run(watch)?;
+            Ok(MadeAnswer::of(&args.target, &summary, begun.elapsed(), args.verify))
+        })
+        .await?
+    };
+    print(&answer, &options, MadeAnswer::text)
+}

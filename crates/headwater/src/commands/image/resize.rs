@@ -1,0 +1,42 @@
+//! `headwater image resize`: a larger or smaller disk.
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use block::{BlockDevice, ByteLength};
+use diskimage::{Childless, Image, MutableImage};
+
+use super::open;
+use crate::cli::{ImageOptions, NewSize, ResizeArgs};
+use crate::columns::bytes;
+
+pub(super) fn run(args: &ResizeArgs, options: &ImageOptions) -> anyhow::Result<String> {
+    let image = open(&args.file, args.format, options)?;
+    let old = image.virtual_size();
+    let parent = parent(&image, options)?;
+    drop(image);
+    let new = match args.size {
+        NewSize::To(size) => Some(size.0),
+        NewSize::By(more) => old.get().checked_add(more.0),
+    };
+    let Some(new) = new.map(ByteLength::new) else { bail!("a disk of more than 2^64 bytes cannot be") };
+    if new < old && !args.shrink {
+        bail!(
+            "the disk of {:?} has {old}, and would lose what lies behind {new}: say --shrink if that is meant",
+            args.file
+        );
+    }
+    let resize = || {
+        let image = MutableImage::open(&args.file, args.format, parent, &Childless)?;
+        anyhow::Ok(image.resize(new)?)
+    };
+    resize().with_context(|| format!("{:?} cannot be resized", args.file))?;
+    Ok(format!("{}: {} before, {} now\n", args.file.display(), bytes(old.get()), bytes(new.get())))
+}
+
+/// What shows through where a differencing image holds nothing.
+fn parent(image: &Image, options: &ImageOptions) -> anyhow::Result<Option<Arc<dyn BlockDevice>>> {
+    let layers = image.layers();
+    let [.., below, _] = layers.as_slice() else { return Ok(None) };
+    let Some(path) = &below.path else { return Ok(None) };
+    Ok(Some(Arc::new(open(path, Some(below.info.format), options)?)))
+}

@@ -1,0 +1,86 @@
+//! What a new image is to be, as the command line says it; and what became of it.
+use std::path::Path;
+
+use anyhow::bail;
+use block::ByteLength;
+use diskimage::ops::{Replace, Summary};
+use diskimage::{Format, Subtype};
+use serde::Serialize;
+
+use crate::cli::{Subformat, Target, WritableFormat};
+use crate::columns::bytes;
+
+/// How a new image was made, as programs read it.
+#[derive(Debug, Serialize)]
+pub(super) struct MadeAnswer {
+    file: String,
+    cloned_bytes: u64,
+    copied_bytes: u64,
+    zeros_left_out_bytes: u64,
+    blocks_whole: u64,
+    blocks_partial: u64,
+    blocks_zero: u64,
+    seconds: f64,
+    verified: bool,
+}
+
+impl MadeAnswer {
+    pub(super) fn of(file: &Path, summary: &Summary, elapsed: std::time::Duration, verified: bool) -> Self {
+        Self {
+            file: file.display().to_string(),
+            cloned_bytes: summary.moved.cloned_bytes,
+            copied_bytes: summary.moved.copied_bytes,
+            zeros_left_out_bytes: summary.moved.skipped_bytes,
+            blocks_whole: summary.blocks.whole,
+            blocks_partial: summary.blocks.partly,
+            blocks_zero: summary.blocks.zero,
+            seconds: elapsed.as_secs_f64(),
+            verified,
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut parts = Vec::new();
+        for (what, amount) in [("cloned", self.cloned_bytes), ("copied", self.copied_bytes)] {
+            if amount > 0 {
+                parts.push(format!("{} {what}", bytes(amount)));
+            }
+        }
+        if self.zeros_left_out_bytes > 0 {
+            parts.push(format!("{} of zeros left out", bytes(self.zeros_left_out_bytes)));
+        }
+        if parts.is_empty() {
+            parts.push("nothing to move".to_owned());
+        }
+        let verified = if self.verified { ", verified" } else { "" };
+        format!("{}: {} in {:.2} s{verified}\n", self.file, parts.join(", "), self.seconds)
+    }
+}
+
+/// The format of a new file: what the command line says, else its ending.
+pub(super) fn format(target: &Target, file: &Path) -> anyhow::Result<Format> {
+    match (target.format, Format::of_ending(file)) {
+        (Some(WritableFormat::Raw), _) => Ok(Format::Raw),
+        (Some(WritableFormat::Vhd), _) => Ok(Format::Vhd),
+        (Some(WritableFormat::Vhdx), _) => Ok(Format::Vhdx),
+        (None, Some(format)) => Ok(format),
+        (None, None) => bail!(
+            "the ending of {file:?} does not say which format it shall have: give --format raw, vhd or vhdx"
+        ),
+    }
+}
+
+pub(super) fn subtype(target: &Target) -> Subtype {
+    match target.subformat {
+        Some(Subformat::Fixed) => Subtype::Fixed,
+        Some(Subformat::Dynamic) | None => Subtype::Dynamic,
+    }
+}
+
+pub(super) fn payload_block(target: &Target) -> Option<ByteLength> {
+    target.block_size.map(|size| ByteLength::new(size.0))
+}
+
+pub(super) fn replace(force: bool) -> Replace {
+    if force { Replace::Swap } else { Replace::Never }
+}

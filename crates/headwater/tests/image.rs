@@ -1,0 +1,306 @@
+//! `headwater image` from the outside: the real program on real files, held against qemu-img.
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use block::conformance::pattern;
+use block::{BlockDevice, ByteOffset, Patience};
+use diskimage::{Childless, Image, MutableImage, OpenOptions};
+use serde_json::Value;
+
+const MIB: usize = 1 << 20;
+
+/// A folder of images, and the program.
+struct Bench {
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
+        command.arg("image").args(words).current_dir(self.folder.path());
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> (Option<i32>, String, String) {
+        let Output { status, stdout, stderr } = self.command(words).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (status.code(), text(&stdout), text(&stderr))
+    }
+
+    /// Runs a command that must succeed; its standard output.
+    fn ok(&self, words: &[&str]) -> String {
+        let (code, out, err) = self.run(words);
+        assert_eq!(code, Some(0), "{words:?}: {out}{err}");
+        assert!(err.is_empty(), "{words:?} says on standard error: {err}");
+        out
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        let out = self.ok(&[words, &["--output", "json"]].concat());
+        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{words:?}: {error} in {out}"))
+    }
+
+    /// Runs a command that must fail; what it says.
+    fn refused(&self, words: &[&str]) -> String {
+        let (code, out, err) = self.run(words);
+        assert_eq!((code, out.as_str()), (Some(1), ""), "{words:?}: {err}");
+        assert_eq!(err.lines().count(), 1, "one line: {err}");
+        err
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.folder.path()).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+/// A raw image of 12 MiB: data, then nothing, then data.
+fn raw(bench: &Bench) -> Vec<u8> {
+    let mut bytes = vec![0; 12 * MIB];
+    bytes[..3 * MIB].copy_from_slice(&pattern(3 * MIB));
+    bytes[9 * MIB..10 * MIB].copy_from_slice(&pattern(MIB));
+    let file = std::fs::File::create(bench.path("disk.raw")).unwrap();
+    for part in [0..3 * MIB, 9 * MIB..10 * MIB] {
+        file.write_all_at(&bytes[part.clone()], part.start as u64).unwrap();
+    }
+    file.set_len(12 * MIB as u64).unwrap();
+    bytes
+}
+
+/// Writes into a differencing image, as its device does.
+fn write(child: &Path, parent: &Path, at: usize, bytes: &[u8]) {
+    let parent: Arc<dyn BlockDevice> = Arc::new(Image::open(parent, OpenOptions::default()).unwrap());
+    let image = MutableImage::open(child, None, Some(parent), &Childless).unwrap();
+    image.write(ByteOffset::new(at as u64), bytes, Patience::Blocking).unwrap();
+    image.close().unwrap();
+}
+
+fn qemu_img(words: &[&str], folder: &Path) -> bool {
+    let output = Command::new("qemu-img").args(words).current_dir(folder).output();
+    output.unwrap_or_else(|error| panic!("qemu-img is needed (Debian: qemu-utils): {error}")).status.success()
+}
+
+#[test]
+fn raw_image_goes_round_all_formats_and_stays_the_same() {
+    let bench = Bench::new();
+    let bytes = raw(&bench);
+    let steps = [
+        ("disk.raw", "a.vhdx", &["--verify"][..]),
+        ("a.vhdx", "b.vhd", &[]),
+        ("b.vhd", "c.vhdx", &["--subformat", "fixed"]),
+        ("c.vhdx", "d.vhd", &["--subformat", "fixed"]),
+        ("d.vhd", "e.vhdx", &["--block-size", "1M"]),
+        ("e.vhdx", "f.raw", &["--find-zeros"]),
+    ];
+    for (from, to, flags) in steps {
+        bench.ok(&[&["convert", from, to], flags].concat());
+        assert_eq!(bench.ok(&["compare", "disk.raw", to]), "the images hold the same\n", "{to}");
+        assert!(bench.ok(&["check", to]).ends_with("sound\n"), "{to}");
+    }
+    assert!(std::fs::read(bench.path("f.raw")).unwrap() == bytes);
+    for (name, format) in [("a.vhdx", "vhdx"), ("c.vhdx", "vhdx"), ("b.vhd", "vpc"), ("d.vhd", "vpc")] {
+        assert!(qemu_img(&["compare", "-f", "raw", "-F", format, "disk.raw", name], bench.folder.path()));
+    }
+}
+
+#[test]
+fn images_of_qemu_are_taken_over() {
+    let bench = Bench::new();
+    raw(&bench);
+    let folder = bench.folder.path();
+    assert!(qemu_img(&["convert", "-c", "-O", "qcow2", "disk.raw", "disk.qcow2"], folder));
+    assert!(qemu_img(
+        &["convert", "-O", "vmdk", "-o", "subformat=streamOptimized", "disk.raw", "disk.vmdk"],
+        folder
+    ));
+    for name in ["disk.qcow2", "disk.vmdk"] {
+        let target = format!("{name}.vhdx");
+        bench.ok(&["convert", name, &target, "--verify"]);
+        bench.ok(&["compare", "disk.raw", &target, "--strict"]);
+    }
+    let refused = bench.refused(&["convert", "disk.raw", "new.qcow2"]);
+    assert!(refused.contains("qcow2"), "{refused}");
+}
+
+#[test]
+fn versions_are_made_merged_and_told_as_a_tree() {
+    let bench = Bench::new();
+    let mut bytes = raw(&bench);
+    bench.ok(&["convert", "disk.raw", "win.vhdx", "--block-size", "2M"]);
+    bench.ok(&["snapshot", "win.vhdx", "win.1.avhdx"]);
+    write(&bench.path("win.1.avhdx"), &bench.path("win.vhdx"), 4 * MIB, &pattern(2 * MIB));
+    bytes[4 * MIB..6 * MIB].copy_from_slice(&pattern(2 * MIB));
+    bench.ok(&["snapshot", "win.1.avhdx", "win.2.avhdx"]);
+    write(&bench.path("win.2.avhdx"), &bench.path("win.1.avhdx"), 512, &[7; 4096]);
+    bytes[512..4608].fill(7);
+    std::fs::write(bench.path("expected.raw"), &bytes).unwrap();
+
+    let info = bench.ok(&["info", "win.2.avhdx"]);
+    for part in ["VHDX, differencing", "12.0 MiB", "win.vhdx", "└─ win.1.avhdx", "   └─ win.2.avhdx"]
+    {
+        assert!(info.contains(part), "{part:?} is missing in:\n{info}");
+    }
+    let chain = bench.json(&["info", "win.2.avhdx"]);
+    assert_eq!(chain["chain"].as_array().unwrap().len(), 3);
+    assert_eq!(chain["identity"], bench.json(&["info", "win.vhdx"])["identity"]);
+
+    let before = bench.names();
+    let plan = bench.json(&["merge", "win.2.avhdx", "--into", "merged.vhdx", "--dry-run"]);
+    assert_eq!((&plan["blocks_whole"], &plan["blocks_zero"]), (&4.into(), &2.into()), "{plan}");
+    assert_eq!(bench.names(), before, "a dry run makes nothing");
+
+    bench.ok(&["merge", "win.2.avhdx", "--into", "merged.vhdx", "--verify"]);
+    bench.ok(&["compare", "expected.raw", "merged.vhdx"]);
+    assert!(qemu_img(&["compare", "-F", "vhdx", "expected.raw", "merged.vhdx"], bench.folder.path()));
+    bench.ok(&["merge", "win.2.avhdx", "--into", "updates.avhdx", "--updates"]);
+    bench.ok(&["compare", "expected.raw", "updates.avhdx"]);
+    assert_eq!(bench.json(&["info", "updates.avhdx"])["chain"].as_array().unwrap().len(), 2);
+    let alone = bench.refused(&["merge", "win.1.avhdx", "--into", "x.avhdx", "--updates"]);
+    assert!(alone.contains("--base"), "{alone}");
+}
+
+#[test]
+fn disk_grows_and_shrinks_where_its_end_is_unused() {
+    let bench = Bench::new();
+    raw(&bench);
+    for name in ["a.vhdx", "a.raw"] {
+        bench.ok(&["convert", "disk.raw", name]);
+        bench.ok(&["resize", name, "+20M"]);
+        assert_eq!(bench.json(&["info", name])["virtual_size_bytes"], 32 << 20, "{name}");
+        bench.ok(&["compare", "disk.raw", name]);
+        let refused = bench.refused(&["resize", name, "12M"]);
+        assert!(refused.contains("--shrink"), "{refused}");
+        bench.ok(&["resize", name, "12M", "--shrink"]);
+        bench.ok(&["compare", "disk.raw", name, "--strict"]);
+        assert!(bench.ok(&["check", name]).ends_with("sound\n"), "{name}");
+    }
+    let refused = bench.refused(&["resize", "a.vhdx", "8M", "--shrink"]);
+    assert!(refused.contains("a.vhdx"), "{refused}");
+    bench.ok(&["compare", "disk.raw", "a.vhdx", "--strict"]);
+}
+
+#[test]
+fn compact_gives_back_what_holds_only_zeros() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("zeros.raw"), vec![0_u8; 8 * MIB]).unwrap();
+    bench.ok(&["create", "a.vhdx", "--size", "8M", "--block-size", "1M"]);
+    let image = MutableImage::open(&bench.path("a.vhdx"), None, None, &Childless).unwrap();
+    image.write(ByteOffset::ZERO, &vec![0; 8 * MIB], Patience::Blocking).unwrap();
+    image.close().unwrap();
+    let answer = bench.json(&["compact", "a.vhdx", "--verify"]);
+    let size = |name: &str| answer[name].as_u64().unwrap();
+    assert!(size("file_bytes_before") >= size("file_bytes_after") + 8 * MIB as u64, "{answer}");
+    bench.ok(&["compare", "zeros.raw", "a.vhdx"]);
+}
+
+#[test]
+fn map_covers_the_disk_and_names_files() {
+    let bench = Bench::new();
+    raw(&bench);
+    bench.ok(&["convert", "disk.raw", "a.vhdx", "--block-size", "1M"]);
+    let lines = bench.ok(&["map", "a.vhdx", "--output", "json"]);
+    let runs: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kinds: Vec<_> = runs.iter().map(|run| run["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["data", "zero", "data", "zero"], "{lines}");
+    let lengths: Vec<_> = runs.iter().map(|run| run["length"].as_u64().unwrap()).collect();
+    assert_eq!(lengths, [3, 6, 1, 2].map(|mib| mib * MIB as u64));
+    let image = std::fs::read(bench.path("a.vhdx")).unwrap();
+    let at = usize::try_from(runs[2]["offset"].as_u64().unwrap()).unwrap();
+    assert_eq!(image[at..at + MIB], pattern(MIB));
+    assert_eq!(bench.ok(&["map", "a.vhdx", "--only", "zero"]).lines().count(), 3);
+}
+
+#[test]
+fn exit_codes_tell_no_from_cannot() {
+    let bench = Bench::new();
+    raw(&bench);
+    bench.ok(&["convert", "disk.raw", "a.vhdx"]);
+    let mut bytes = std::fs::read(bench.path("disk.raw")).unwrap();
+    bytes[5 * MIB] = 1;
+    std::fs::write(bench.path("other.raw"), &bytes).unwrap();
+    let (code, out, _) = bench.run(&["compare", "a.vhdx", "other.raw"]);
+    assert_eq!(code, Some(3));
+    assert!(out.contains("first at byte 5242880"), "{out}");
+    assert_eq!(bench.run(&["compare", "a.vhdx", "absent.raw"]).0, Some(1));
+    assert_eq!(bench.run(&["compare", "a.vhdx"]).0, Some(2));
+
+    let mut image = std::fs::read(bench.path("a.vhdx")).unwrap();
+    image[0x10010] ^= 1;
+    std::fs::write(bench.path("a.vhdx"), &image).unwrap();
+    let (code, out, _) = bench.run(&["check", "a.vhdx"]);
+    assert!(out.contains("--repair mends this"), "{code:?}: {out}");
+    let repaired = bench.ok(&["check", "a.vhdx", "--repair"]);
+    assert!(repaired.contains("1 repaired"), "{repaired}");
+    assert!(bench.ok(&["check", "a.vhdx"]).ends_with("sound\n"));
+    bench.ok(&["compare", "disk.raw", "a.vhdx"]);
+}
+
+#[test]
+fn target_that_is_there_is_kept_unless_it_may_go() {
+    let bench = Bench::new();
+    raw(&bench);
+    std::fs::write(bench.path("a.vhdx"), "precious").unwrap();
+    for words in [
+        &["convert", "disk.raw", "a.vhdx"][..],
+        &["create", "a.vhdx", "--size", "1M"],
+        &["snapshot", "disk.raw", "a.vhdx"],
+    ] {
+        bench.refused(words);
+        assert_eq!(std::fs::read(bench.path("a.vhdx")).unwrap(), b"precious", "{words:?}");
+    }
+    bench.refused(&["convert", "absent.raw", "b.vhdx"]);
+    bench.refused(&["create", "b.vhdx", "--size", "65T"]);
+    assert_eq!(bench.names(), ["a.vhdx", "disk.raw"], "a refused command leaves something");
+    bench.ok(&["convert", "disk.raw", "a.vhdx", "--force"]);
+    bench.ok(&["compare", "disk.raw", "a.vhdx"]);
+    let inside = bench.refused(&["convert", "disk.raw", "disk.raw", "--force"]);
+    assert!(inside.contains("choose another name"), "{inside}");
+}
+
+#[test]
+fn interrupted_work_leaves_nothing_behind() {
+    let bench = Bench::new();
+    raw(&bench);
+    // So slow that it would take minutes.
+    let words = ["convert", "disk.raw", "a.vhdx", "--rate-limit", "32K", "--quiet", "--find-zeros"];
+    let mut child = bench.command(&words).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !bench.names().iter().any(|name| name.ends_with(".partial")) {
+        assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none(), "{:?}", bench.names());
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cancelled"), "{output:?}");
+    assert_eq!(bench.names(), ["disk.raw"]);
+}
+
+#[test]
+fn completions_and_man_pages_are_made() {
+    let bench = Bench::new();
+    let program = env!("CARGO_BIN_EXE_headwater");
+    let script = Command::new(program).args(["generate", "completions", "bash"]).output().unwrap();
+    let script = String::from_utf8(script.stdout).unwrap();
+    assert!(script.contains("--rate-limit"), "{} bytes", script.len());
+    let pages = Command::new(program).args(["generate", "man-pages"]).arg(bench.folder.path()).status();
+    assert!(pages.unwrap().success());
+    let page = std::fs::read_to_string(bench.path("headwater-image-merge.1")).unwrap();
+    assert!(page.contains("dry"), "{} bytes", page.len());
+    assert!(bench.names().len() > 10, "{:?}", bench.names());
+}
