@@ -63,6 +63,17 @@ pub(crate) const WORKER_READ_BYTES: u64 = 256 * 1024;
 /// Requests of one connection that are with the workers at a time; more wait in the connection.
 pub(crate) const MAX_LENT_TASKS: usize = 32;
 
+/// Threads that may wait for one disk at a time: fewer than any crew has, so that a disk whose store hangs leaves some
+/// to the others, and as many as keep a disk of spindles busy.
+pub(crate) const WORKERS_A_DISK: usize = 6;
+
+/// Threads that may wait for storage in all, when those that there always are do not suffice. Each costs some tens of
+/// KiB; more than this many stores do not hang apart from each other.
+pub(crate) const MAX_IO_WORKERS: usize = 256;
+
+/// How long a thread beyond those that there always are waits for something to do.
+pub(crate) const WORKER_IDLE: Duration = Duration::from_secs(10);
+
 /// Input that stays with an idle connection; a longer rest of a PDU keeps a buffer of its thread.
 pub(crate) const SMALL_REST_BYTES: usize = 16 * 1024;
 

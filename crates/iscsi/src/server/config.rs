@@ -6,7 +6,7 @@ use std::time::Duration;
 pub struct ServerConfig {
     /// Event loop threads; 0: one for each core.
     pub threads: usize,
-    /// Threads that wait for storage; 0: four for each core, at least 8.
+    /// Threads that wait for storage; 0: four for each core, at least 8. More are started while all of them wait.
     pub io_workers: usize,
     /// Threads that wait for the [`Directory`](crate::directory::Directory).
     pub login_workers: usize,

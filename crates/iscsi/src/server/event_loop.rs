@@ -90,7 +90,7 @@ impl EventLoop {
                 }
                 let Token(id) = event.token();
                 if let Some(link) = self.links.get_mut(&id) {
-                    link.is_ready(event.is_readable() || event.is_read_closed(), event.is_writable());
+                    link.is_ready(event.is_readable(), event.is_read_closed(), event.is_writable());
                     self.ready.push(id);
                 }
             }

@@ -13,6 +13,7 @@ use super::mailbox::{Completion, ConnectionId, Fence, Letter, Message, Opened, W
 use super::outbox::Outbox;
 use super::questions;
 use super::registry::SessionLife;
+use super::workers::Lane;
 use crate::bytes::ByteQueue;
 use crate::directory::{IscsiName, LoginAttempt, RequestKind, SessionEnd};
 use crate::limits::{MAX_LENT_TASKS, MIN_SPAN_BYTES, OUTPUT_MARK_BYTES, WORKER_READ_BYTES};
@@ -258,7 +259,7 @@ impl Full {
                 self.answer(*itt, &work, &Ok(()), out);
             }
             Admission::Run(work, data) => match work.task.run(data, Patience::Now) {
-                Err(Failure::WouldBlock) => run_on_worker(*itt, work, data.to_vec(), context, id),
+                Err(Failure::WouldBlock) => self.run_on_worker(*itt, work, data.to_vec(), context, id),
                 result => self.conclude(*itt, work, &result, out, context, id),
             },
             Admission::Contradiction => {
@@ -292,7 +293,7 @@ impl Full {
         id: ConnectionId,
     ) {
         match work.task.run(&data, Patience::Now) {
-            Err(Failure::WouldBlock) => run_on_worker(itt, work, data, context, id),
+            Err(Failure::WouldBlock) => self.run_on_worker(itt, work, data, context, id),
             result => self.conclude(itt, work, &result, out, context, id),
         }
     }
@@ -354,14 +355,34 @@ impl Full {
         let Some((work, piece)) = self.session.lend_read(itt) else {
             return;
         };
-        let post = post(context);
+        let (post, lane) = (post(context), self.lane(itt));
         let bytes = usize::try_from(piece.bytes.min(WORKER_READ_BYTES)).unwrap_or(0);
-        context.shared.io.submit(Box::new(move || {
-            let mut buffer = vec![0; bytes];
-            let result = contain(|| work.task.read_in(piece.offset, &mut buffer, Patience::Blocking));
-            let result = Worked::Read(result.map(|()| buffer));
-            post(Message::To(id, Letter::Done(Completion { itt, work, result })));
-        }));
+        context.shared.io.submit(
+            lane,
+            Box::new(move || {
+                let mut buffer = vec![0; bytes];
+                let result = contain(|| work.task.read_in(piece.offset, &mut buffer, Patience::Blocking));
+                let result = Worked::Read(result.map(|()| buffer));
+                post(Message::To(id, Letter::Done(Completion { itt, work, result })));
+            }),
+        );
+    }
+
+    /// Where a command waits for its disk.
+    fn lane(&self, itt: u32) -> Lane {
+        let unit = self.session.lun_of(itt).and_then(|lun| self.units.unit(lun));
+        unit.map_or(Lane::COMMON, Lane::of)
+    }
+
+    fn run_on_worker(&self, itt: u32, work: Work, data: Vec<u8>, context: &Context, id: ConnectionId) {
+        let post = post(context);
+        context.shared.io.submit(
+            self.lane(itt),
+            Box::new(move || {
+                let result = Worked::Ran(contain(|| work.task.run(&data, Patience::Blocking)));
+                post(Message::To(id, Letter::Done(Completion { itt, work, result })));
+            }),
+        );
     }
 
     /// RFC 7143 §11.5.
@@ -408,14 +429,6 @@ impl Full {
 /// What the session waits for whose request `itt` reaches into others.
 fn fence(context: &Context, connection: ConnectionId, itt: u32) -> Arc<Fence> {
     Arc::new(Fence { mailbox: Arc::clone(&context.mailbox), connection, itt })
-}
-
-fn run_on_worker(itt: u32, work: Work, data: Vec<u8>, context: &Context, id: ConnectionId) {
-    let post = post(context);
-    context.shared.io.submit(Box::new(move || {
-        let result = Worked::Ran(contain(|| work.task.run(&data, Patience::Blocking)));
-        post(Message::To(id, Letter::Done(Completion { itt, work, result })));
-    }));
 }
 
 /// Turns a panic of the device into a failure of the one command, so that its session gets it back.

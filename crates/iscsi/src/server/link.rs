@@ -48,6 +48,8 @@ pub(super) struct Link {
     input: ByteQueue,
     output: Outbox,
     readable: bool,
+    /// The peer sends nothing more: what is there is to be read up to its end.
+    read_closed: bool,
     writable: bool,
     /// The directory has been asked; no PDU is taken until it answers.
     asked_at: Option<Instant>,
@@ -90,6 +92,7 @@ impl Link {
             input: ByteQueue::default(),
             output: Outbox::default(),
             readable: true,
+            read_closed: false,
             writable: true,
             asked_at: None,
             closing: None,
@@ -99,9 +102,10 @@ impl Link {
         }
     }
 
-    /// The socket can be read or written again.
-    pub(super) fn is_ready(&mut self, readable: bool, writable: bool) {
-        self.readable |= readable;
+    /// The socket can be read or written again, or the peer sends nothing more.
+    pub(super) fn is_ready(&mut self, readable: bool, read_closed: bool, writable: bool) {
+        self.readable |= readable || read_closed;
+        self.read_closed |= read_closed;
         self.writable |= writable;
     }
 
@@ -295,9 +299,9 @@ impl Link {
             }
             Ok(count) => {
                 self.input.advance(count);
-                // Fewer than asked for: the socket is empty, and says so when it is not any more. The end of the
-                // stream sets `readable` again.
-                self.readable = count == room_bytes;
+                // Fewer than asked for: the socket is empty, and says so when it is not any more. An end that came
+                // together with these bytes was said already, and is not said again.
+                self.readable = count == room_bytes || self.read_closed;
                 context.now = Instant::now();
                 self.heard_at = context.now;
                 true

@@ -28,13 +28,13 @@ use std::time::{Duration, Instant};
 pub use config::ServerConfig;
 
 use crate::directory::{Directory, IscsiName, SessionEnd};
-use crate::limits::REPLACE_WAIT;
+use crate::limits::{MAX_IO_WORKERS, REPLACE_WAIT, WORKERS_A_DISK};
 use acceptor::{Acceptor, StopSignal};
 use event_loop::EventLoop;
 use mailbox::{Mailbox, Message};
 use registry::Registry;
 use shared::Shared;
-use workers::Workers;
+use workers::{Crew, Workers};
 
 /// The iSCSI target server.
 #[derive(Debug)]
@@ -64,8 +64,8 @@ impl TargetServer {
             directory,
             registry: Arc::new(Registry::default()),
             complaints: Arc::default(),
-            io: Workers::start("iscsi-io", config.io_threads())?,
-            logins: Workers::start("iscsi-login", config.login_workers)?,
+            io: Workers::start("iscsi-io", io_crew(&config))?,
+            logins: Workers::start("iscsi-login", login_crew(&config))?,
             config,
         });
         let made: Vec<_> = (0..shared.config.loop_threads())
@@ -129,6 +129,16 @@ impl ServerHandle {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         Ok(())
     }
+}
+
+fn io_crew(config: &ServerConfig) -> Crew {
+    let least = config.io_threads();
+    Crew { least, most: least.max(MAX_IO_WORKERS), a_lane: WORKERS_A_DISK }
+}
+
+fn login_crew(config: &ServerConfig) -> Crew {
+    let all = config.login_workers;
+    Crew { least: all, most: all, a_lane: all.max(1) }
 }
 
 impl std::fmt::Debug for ServerHandle {

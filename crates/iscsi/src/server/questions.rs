@@ -6,6 +6,7 @@ use super::link::post;
 use super::mailbox::{ConnectionId, Letter, Mailbox, Message, Opened};
 use super::registry::{Entrant, NoEntry};
 use super::shared::Shared;
+use super::workers::Lane;
 use crate::directory::{IscsiName, LoginAttempt, Refusal};
 use crate::limits::REPLACE_WAIT;
 use crate::login::{CHALLENGE_BYTES, Challenge, NotOpened};
@@ -26,9 +27,12 @@ pub(super) fn challenge() -> Result<Challenge, getrandom::Error> {
 /// What must this initiator prove?
 pub(super) fn ask_authentication(context: &Context, id: ConnectionId, attempt: LoginAttempt) {
     let (shared, post) = (Arc::clone(&context.shared), post(context));
-    context.shared.logins.submit(Box::new(move || {
-        post(Message::To(id, Letter::Authentication(shared.directory.authentication(&attempt))));
-    }));
+    context.shared.logins.submit(
+        Lane::COMMON,
+        Box::new(move || {
+            post(Message::To(id, Letter::Authentication(shared.directory.authentication(&attempt))));
+        }),
+    );
 }
 
 /// May it open the target? Its place is taken from the sessions that it replaces.
@@ -47,10 +51,13 @@ pub(super) fn ask_open(
         mailbox.post(Message::To(id, Letter::Opened(Ok(opened))));
         return;
     };
-    context.shared.logins.submit(Box::new(move || {
-        let opened = open(&shared, &mailbox, (id, arrival_number), attempt, target, tsih);
-        mailbox.post(Message::To(id, Letter::Opened(opened)));
-    }));
+    context.shared.logins.submit(
+        Lane::COMMON,
+        Box::new(move || {
+            let opened = open(&shared, &mailbox, (id, arrival_number), attempt, target, tsih);
+            mailbox.post(Message::To(id, Letter::Opened(opened)));
+        }),
+    );
 }
 
 fn open(
@@ -91,12 +98,15 @@ fn open(
 /// Which targets does it see?
 pub(super) fn ask_targets(context: &Context, id: ConnectionId, attempt: LoginAttempt, asked: SendTargets) {
     let (shared, post) = (Arc::clone(&context.shared), post(context));
-    context.shared.logins.submit(Box::new(move || {
-        let mut targets = shared.directory.discover(&attempt);
-        if let SendTargets::Named(name) = asked {
-            targets.retain(|target| *target == name);
-        }
-        let portals = shared.directory.portals(&attempt);
-        post(Message::To(id, Letter::Targets(targets, portals)));
-    }));
+    context.shared.logins.submit(
+        Lane::COMMON,
+        Box::new(move || {
+            let mut targets = shared.directory.discover(&attempt);
+            if let SendTargets::Named(name) = asked {
+                targets.retain(|target| *target == name);
+            }
+            let portals = shared.directory.portals(&attempt);
+            post(Message::To(id, Letter::Targets(targets, portals)));
+        }),
+    );
 }

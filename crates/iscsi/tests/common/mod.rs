@@ -43,6 +43,8 @@ pub(crate) struct Rules {
     pub(crate) allows_md5: bool,
     pub(crate) moved_to: Option<SocketAddr>,
     pub(crate) listed: Vec<Portal>,
+    /// What LUN 2 holds, if there is one.
+    pub(crate) second: Option<Arc<dyn BlockDevice>>,
     pub(crate) removable: bool,
     pub(crate) portals: usize,
     pub(crate) config: ServerConfig,
@@ -57,6 +59,7 @@ impl Default for Rules {
             allows_md5: true,
             moved_to: None,
             listed: Vec::new(),
+            second: None,
             removable: false,
             portals: 1,
             config: ServerConfig { threads: 2, ..ServerConfig::default() },
@@ -110,7 +113,7 @@ impl SessionObserver for Observer {
 }
 
 struct LabDirectory {
-    unit: Arc<scsi::LogicalUnit>,
+    units: Vec<(u16, Arc<scsi::LogicalUnit>)>,
     rules: Rules,
     seen: Arc<Seen>,
 }
@@ -151,7 +154,7 @@ impl Directory for LabDirectory {
         }
         self.seen.change(|log| log.opened.push(attempt.initiator.to_string()));
         Ok(Grant {
-            units: vec![(1, Arc::clone(&self.unit))],
+            units: self.units.clone(),
             coexistence: self.rules.coexistence,
             observer: Arc::new(Observer(Arc::clone(&self.seen))),
         })
@@ -174,10 +177,14 @@ impl Lab {
         let seen = Arc::new(Seen::default());
         let identity = scsi::UnitIdentity { serial: "lab".to_owned(), uuid: *b"lab-disk-0123456" };
         let unit = scsi::LogicalUnit::new(device, identity);
-        let unit = Arc::new(if rules.removable { unit.removable() } else { unit });
+        let mut units = vec![(1, Arc::new(if rules.removable { unit.removable() } else { unit }))];
+        if let Some(second) = &rules.second {
+            let identity = scsi::UnitIdentity { serial: "second".to_owned(), uuid: *b"lab-disk-6543210" };
+            units.push((2, Arc::new(scsi::LogicalUnit::new(Arc::clone(second), identity))));
+        }
         let config = rules.config.clone();
         let listeners = (0..rules.portals).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let directory = Arc::new(LabDirectory { unit, rules, seen: Arc::clone(&seen) });
+        let directory = Arc::new(LabDirectory { units, rules, seen: Arc::clone(&seen) });
         let server = TargetServer::start(listeners, config, directory).unwrap();
         Self { server, seen }
     }
