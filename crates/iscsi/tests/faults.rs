@@ -142,3 +142,25 @@ fn disk_whose_store_hangs_holds_up_no_other() {
         assert_eq!(stuck.receive().unwrap().header[3], 0);
     }
 }
+
+#[test]
+fn server_out_of_budget_asks_for_write_data_later() {
+    const WRITE: u32 = 24 << 20;
+    let mut rules = Rules::default();
+    rules.config.max_write_bytes_in_flight = 0; // what one write needs, then
+    let lab = Lab::serve(memory(64), rules);
+    let mut pair = [1, 2].map(|isid| Initiator::login(lab.address(), MACHINE, isid).unwrap());
+    let begin = |initiator: &mut Initiator| {
+        let (header, _) = initiator.command(0xA0, WRITE, &cdb10(0x2A, 0, (WRITE / 512) as u16));
+        initiator.send(header, &[]).unwrap();
+    };
+    let [first, second] = &mut pair;
+    begin(first);
+    assert_eq!(first.receive().unwrap().opcode(), 0x31);
+    begin(second);
+    second.stream.set_read_timeout(Some(std::time::Duration::from_millis(300))).unwrap();
+    assert!(second.receive().is_err(), "asked for although the first has the whole budget");
+    first.stream.shutdown(Shutdown::Both).unwrap();
+    second.stream.set_read_timeout(Some(common::PATIENCE)).unwrap();
+    assert_eq!(second.receive().unwrap().opcode(), 0x31);
+}

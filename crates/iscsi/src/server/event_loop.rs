@@ -158,7 +158,8 @@ impl EventLoop {
         let interest = Interest::READABLE.add(Interest::WRITABLE);
         let registered = self.poll.registry().register(&mut arrival.stream, Token(id), interest);
         if let (Ok(()), None) = (&registered, self.stop_at) {
-            let link = Link::new(ConnectionId(id), arrival, self.context.now);
+            let writes = self.context.shared.writes.share();
+            let link = Link::new(ConnectionId(id), arrival, writes, self.context.now);
             self.links.insert(id, link);
             self.ready.push(id);
             return;

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use mio::net::TcpStream;
 
+use super::budget::Share;
 use super::buffers::Buffers;
 use super::event_loop::Context;
 use super::full::{Full, Step};
@@ -57,6 +58,8 @@ pub(super) struct Link {
     /// The start of the login, later the last sign of life.
     heard_at: Instant,
     slot: Option<Slot>,
+    /// Of the server's budget of write data.
+    writes: Share,
     arrival_number: u64,
 }
 
@@ -82,7 +85,7 @@ pub(super) enum Turn {
 }
 
 impl Link {
-    pub(super) fn new(id: ConnectionId, arrival: Arrival, now: Instant) -> Self {
+    pub(super) fn new(id: ConnectionId, arrival: Arrival, writes: Share, now: Instant) -> Self {
         Self {
             id,
             stream: Some(arrival.stream),
@@ -98,6 +101,7 @@ impl Link {
             closing: None,
             heard_at: now,
             slot: Some(arrival.slot),
+            writes,
             arrival_number: arrival.number,
         }
     }
@@ -116,12 +120,15 @@ impl Link {
 
     /// Does what can be done without waiting.
     pub(super) fn turn(&mut self, context: &mut Context) -> Turn {
+        self.share_writes();
         let mut rounds = TURN_ROUNDS;
         let mut progress = true;
         while progress && rounds > 0 && self.stream.is_some() {
             rounds = rounds.saturating_sub(1);
             progress = self.fill(context);
             progress |= self.take_pdus(context);
+            // Before anybody learns of what was asked for.
+            self.share_writes();
             progress |= self.pump(context);
             progress |= self.flush();
             if self.closing.is_some() && self.output.is_empty() {
@@ -130,6 +137,14 @@ impl Link {
         }
         self.give_back_buffers(&mut context.buffers);
         if progress && self.stream.is_some() { Turn::Again } else { Turn::Idle }
+    }
+
+    /// Brings the session's budget of write data and the server's together.
+    fn share_writes(&mut self) {
+        if let Phase::Full(full) = &mut self.phase {
+            self.writes.set(full.session.solicited_bytes());
+            full.session.allow_solicited(self.writes.allowance(), &mut self.output.queue);
+        }
     }
 
     /// Ends the session when what is queued has been sent.

@@ -5,6 +5,7 @@
 //! - `questions` go to the directory on a worker; `registry` knows all sessions and has old ones ended before a new
 //!   one takes their place.
 mod acceptor;
+mod budget;
 mod buffers;
 mod complaints;
 mod config;
@@ -28,8 +29,9 @@ use std::time::{Duration, Instant};
 pub use config::ServerConfig;
 
 use crate::directory::{Directory, IscsiName, SessionEnd};
-use crate::limits::{MAX_IO_WORKERS, REPLACE_WAIT, WORKERS_A_DISK};
+use crate::limits::{MAX_IO_WORKERS, MAX_WRITE_BYTES, REPLACE_WAIT, WORKERS_A_DISK};
 use acceptor::{Acceptor, StopSignal};
+use budget::Budget;
 use event_loop::EventLoop;
 use mailbox::{Mailbox, Message};
 use registry::Registry;
@@ -64,6 +66,7 @@ impl TargetServer {
             directory,
             registry: Arc::new(Registry::default()),
             complaints: Arc::default(),
+            writes: Budget::new(config.max_write_bytes_in_flight.max(MAX_WRITE_BYTES)),
             io: Workers::start("iscsi-io", io_crew(&config))?,
             logins: Workers::start("iscsi-login", login_crew(&config))?,
             config,

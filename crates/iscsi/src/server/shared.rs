@@ -1,6 +1,7 @@
 //! What all threads of the server share.
 use std::sync::Arc;
 
+use super::budget::Budget;
 use super::complaints::Complaints;
 use super::config::ServerConfig;
 use super::registry::Registry;
@@ -12,6 +13,8 @@ pub(super) struct Shared {
     pub(super) config: ServerConfig,
     pub(super) directory: Arc<dyn Directory>,
     pub(super) registry: Arc<Registry>,
+    /// Write data that has been asked for, of all connections.
+    pub(super) writes: Arc<Budget>,
     pub(super) complaints: Arc<Complaints>,
     /// Wait for storage.
     pub(super) io: Workers,

@@ -44,11 +44,19 @@ struct OpenR2t {
 }
 
 /// The session's budget of solicited data: asked for, or here and not yet written.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Flow {
     pub(super) used_bytes: u64,
+    /// What the session may use in all, whatever its own budget; the driver says so.
+    allowance_bytes: u64,
     /// Commands that wait for budget, in turn.
     pub(super) waiting: VecDeque<u32>,
+}
+
+impl Default for Flow {
+    fn default() -> Self {
+        Self { used_bytes: 0, allowance_bytes: u64::MAX, waiting: VecDeque::new() }
+    }
 }
 
 impl Progress {
@@ -267,7 +275,8 @@ impl<W> Session<W> {
             if *budget_bytes == 0 {
                 let flow = &mut self.write_flow;
                 let after = flow.used_bytes.saturating_add(progress.wanted_bytes);
-                if flow.used_bytes > 0 && after > WRITE_BUDGET_BYTES {
+                let beyond_own = flow.used_bytes > 0 && after > WRITE_BUDGET_BYTES;
+                if beyond_own || after > flow.allowance_bytes {
                     if !flow.waiting.contains(&itt) {
                         flow.waiting.push_back(itt);
                     }
@@ -285,6 +294,19 @@ impl<W> Session<W> {
             // RFC 7143 §11.8: an R2T carries the next StatSN and does not use it up.
             let bhs = r2t.header().with_numbers(self.numbers());
             put_pdu(out, bhs, &[], parameters.digests);
+        }
+    }
+
+    /// Solicited data that is on its way or not yet written.
+    pub(crate) fn solicited_bytes(&self) -> u64 {
+        self.write_flow.used_bytes
+    }
+
+    /// Says how much of it there may be, and lets writes go on that have waited for that.
+    pub(crate) fn allow_solicited(&mut self, bytes: u64, out: &mut ByteQueue) {
+        self.write_flow.allowance_bytes = bytes;
+        if !self.write_flow.waiting.is_empty() {
+            self.continue_waiting_writes(out);
         }
     }
 
