@@ -17,7 +17,6 @@ pub(super) struct BlockTable {
     entries: Vec<u32>,
 }
 
-#[allow(dead_code, reason = "the writer of images that are open uses all of it")]
 impl BlockTable {
     /// `entries`, if a table may have so many.
     pub(super) fn check_entries(entries: u64) -> Option<u32> {

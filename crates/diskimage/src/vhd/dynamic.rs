@@ -70,7 +70,7 @@ impl DynamicHeader {
     }
 
     /// What the header itself says, without its parent.
-    fn parse(bytes: &[u8; HEADER_BYTES], at: u64) -> Result<Self, Refusal> {
+    pub(super) fn parse(bytes: &[u8; HEADER_BYTES], at: u64) -> Result<Self, Refusal> {
         let damage = |problem: String| Refusal::from(Damage::new("dynamic disk header", at, RULE, problem));
         if !bytes.starts_with(COOKIE) {
             return Err(damage("the cookie \"cxsparse\" is missing".into()));

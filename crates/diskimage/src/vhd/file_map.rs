@@ -8,10 +8,14 @@ use super::{BlockTable, DynamicHeader, Footer, SECTOR_BYTES};
 use crate::error::{Damage, Refusal};
 use crate::storage::Storage;
 
-const TABLE: &str = "block allocation table entry";
+const ENTRY: &str = "block allocation table entry";
 const TABLE_RULE: &str = "[VHD] Block Allocation Table and Data Blocks";
 const HEADER: &str = "dynamic disk header";
 const HEADER_RULE: &str = "[VHD] Dynamic Disk Header Format";
+
+/// What the table and the parent's paths are called among the claims.
+pub(super) const TABLE: &str = "the block allocation table";
+pub(super) const LOCATOR: &str = "a parent locator";
 
 /// A file, taken apart.
 #[derive(Debug)]
@@ -101,10 +105,10 @@ impl FileMap {
         let mut claims = vec![
             claim("the copy of the footer", 0, SECTOR_BYTES),
             claim("the dynamic disk header", self.footer.data_offset, HEADER_BYTES as u64),
-            claim("the block allocation table", self.header.table_offset, table_bytes),
+            claim(TABLE, self.header.table_offset, table_bytes),
         ];
         let locators = self.header.parent.iter().flat_map(|parent| &parent.locators);
-        claims.extend(locators.map(|path| claim("a parent locator", path.at, u64::from(path.length))));
+        claims.extend(locators.map(|path| claim(LOCATOR, path.at, u64::from(path.length))));
         claims
     }
 
@@ -125,7 +129,7 @@ impl FileMap {
     pub(super) fn misplaced(&self, found: &mut dyn FnMut(Misplaced, Damage)) {
         let entry_damage = |block: u32, problem: String| {
             let (within, _) = self.table.entry_bytes(block);
-            Damage::new(TABLE, self.header.table_offset.saturating_add(within), TABLE_RULE, problem)
+            Damage::new(ENTRY, self.header.table_offset.saturating_add(within), TABLE_RULE, problem)
         };
         let mut claims = self.structures();
         for (block, sector) in self.table.placed() {

@@ -176,7 +176,6 @@ impl Footer {
     }
 
     /// As it is, of a disk of another size.
-    #[allow(dead_code, reason = "for resizing")]
     pub(crate) fn resized(&self, bytes: u64) -> Self {
         let geometry = DiskGeometry::of_sectors(bytes / SECTOR_BYTES);
         Self { current_bytes: bytes, geometry, ..self.clone() }

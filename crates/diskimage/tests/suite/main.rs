@@ -21,6 +21,7 @@ mod samples;
 mod tools;
 mod vhd_check;
 mod vhd_create;
+mod vhd_edit;
 mod vhd_write;
 mod vhdx_check;
 mod vhdx_crash;

@@ -28,7 +28,7 @@ fn crashable(spec: &NewImageSpec) -> Arc<CrashStorage> {
     Arc::new(CrashStorage::new(storage.now()))
 }
 
-fn with_blocks(subtype: Subtype, bytes: u64, block_bytes: u64) -> NewImageSpec {
+pub(crate) fn with_blocks(subtype: Subtype, bytes: u64, block_bytes: u64) -> NewImageSpec {
     let parent = (subtype == Subtype::Differencing).then(|| ParentLink {
         linkage: Guid::from_u128(7),
         relative_path: "base.vhd".into(),
@@ -37,17 +37,17 @@ fn with_blocks(subtype: Subtype, bytes: u64, block_bytes: u64) -> NewImageSpec {
     NewImageSpec { payload_block: Some(ByteLength::new(block_bytes)), parent, ..spec(subtype, bytes) }
 }
 
-fn parent_of(bytes: Vec<u8>) -> Option<Arc<dyn BlockDevice>> {
+pub(crate) fn parent_of(bytes: Vec<u8>) -> Option<Arc<dyn BlockDevice>> {
     let device = MemoryDevice::with_contents(bytes, block::LogicalBlockSize::B512, Access::ReadOnly).unwrap();
     Some(Arc::new(device))
 }
 
-fn open(storage: &Arc<CrashStorage>, parent: Option<Arc<dyn BlockDevice>>) -> MutableImage {
+pub(crate) fn open(storage: &Arc<CrashStorage>, parent: Option<Arc<dyn BlockDevice>>) -> MutableImage {
     MutableImage::from_storage(Box::new(Arc::clone(storage)), VHD, parent)
         .unwrap_or_else(|error| panic!("{error}: {}", error.refusal))
 }
 
-fn range(at: u64, length: u64) -> ByteRange {
+pub(crate) fn range(at: u64, length: u64) -> ByteRange {
     ByteRange::new(ByteOffset::new(at), ByteLength::new(length)).unwrap()
 }
 

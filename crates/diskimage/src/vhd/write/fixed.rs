@@ -1,20 +1,23 @@
 //! Writing into a fixed image: the disk's bytes lie where they lie on the disk, and nothing else ever changes.
-use block::{Access, Allocation, BlockError, ByteLength, ByteRange, Geometry, LogicalBlockSize, Patience};
+use block::{
+    Access, Allocation, BlockError, ByteLength, ByteOffset, ByteRange, Geometry, LogicalBlockSize, Patience,
+};
 
 use super::creator_of;
 use crate::error::{Damage, Refusal, ResolveError};
 use crate::format::Format;
 use crate::image::{Info, Subtype};
-use crate::mutable::{Writer, Zeroing};
-use crate::storage::WritableStorage;
-use crate::vhd::Footer;
-use crate::vhd::footer::FooterPlace;
+use crate::mutable::{EditError, Writer, Zeroing};
+use crate::storage::{StorageError, WritableStorage};
+use crate::vhd::footer::{FooterBytes, FooterPlace};
+use crate::vhd::{Footer, SECTOR_BYTES};
 
 /// A fixed image.
 #[derive(Debug)]
 pub(super) struct FixedWriter {
     storage: Box<dyn WritableStorage>,
     footer: Footer,
+    bytes: FooterBytes,
     geometry: Geometry,
 }
 
@@ -23,6 +26,7 @@ impl FixedWriter {
         storage: Box<dyn WritableStorage>,
         footer: Footer,
         place: FooterPlace,
+        footer_bytes: FooterBytes,
     ) -> Result<Self, Refusal> {
         let bytes = footer.virtual_bytes(place)?;
         if bytes > place.at() {
@@ -38,7 +42,17 @@ impl FixedWriter {
             discard_granularity: Some(4096),
             access: Access::ReadWrite,
         };
-        Ok(Self { storage, footer, geometry })
+        Ok(Self { storage, footer, bytes: footer_bytes, geometry })
+    }
+
+    /// Puts the footer where the smaller disk ends, and cuts off the rest: at every moment there is a footer.
+    fn shrink(&self, size: ByteLength) -> Result<(), StorageError> {
+        let mut footer = self.bytes;
+        self.footer.resized(size.get()).encode_over(&mut footer);
+        self.storage.write_at(ByteOffset::new(size.get()), &footer)?;
+        self.storage.flush()?;
+        self.storage.set_len(ByteLength::new(size.get().saturating_add(SECTOR_BYTES)))?;
+        self.storage.flush()
     }
 }
 
@@ -84,6 +98,16 @@ impl Writer for FixedWriter {
 
     fn allocation(&self, range: ByteRange, _: Patience) -> Result<(Allocation, ByteLength), BlockError> {
         Ok((Allocation::Data, range.length()))
+    }
+
+    fn resize(&self, size: ByteLength) -> Result<(), EditError> {
+        if size > self.geometry.size {
+            // A longer file ends without a footer until the new one has reached the disk, and there is no copy.
+            let what = "that is fixed is not made larger in place: if power failed, it could be left without its \
+                        only footer; convert it into a dynamic one first, which can grow";
+            return Err(EditError::Unsupported { format: Format::Vhd, what });
+        }
+        self.shrink(size).map_err(|error| EditError::of_storage(error, self.geometry.size))
     }
 
     fn close(&self) -> Result<(), BlockError> {

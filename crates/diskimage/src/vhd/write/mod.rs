@@ -20,6 +20,7 @@ use crate::vhd::file_map::FileMap;
 use block::{ByteLength, ByteOffset, LogicalBlockSize};
 
 mod bitmaps;
+mod edit;
 mod fixed;
 mod pieces;
 mod space;
@@ -52,7 +53,7 @@ pub(crate) fn open_writer(
         return Err(Refusal::unsupported("blktap vhd.h, \"tdbatmap\"", "writing into a VHD of tapdisk"));
     }
     if footer.disk_type == DiskType::Fixed {
-        return Ok(Box::new(FixedWriter::open(storage, footer, place)?));
+        return Ok(Box::new(FixedWriter::open(storage, footer, place, bytes)?));
     }
     let map = FileMap::read(&*storage, footer, place)?.verified()?;
     let footer_at = restore_footers(&*storage, &map, place, &bytes)?;

@@ -9,7 +9,7 @@ use block::{ByteLength, ByteOffset, ByteRange};
 use crate::storage::{StorageError, WritableStorage};
 use crate::vhd::SECTOR_BYTES;
 use crate::vhd::footer::FooterBytes;
-use crate::vhd::shape::{BlockPlace, BlockShape, footer_behind};
+use crate::vhd::shape::{ALIGNMENT, BlockPlace, BlockShape, footer_behind};
 
 /// By how much the file grows at least.
 const STEP_BYTES: u64 = 32 << 20;
@@ -53,15 +53,56 @@ impl Space {
         }
         let place = self.shape.behind(self.end);
         let sector = place.sector().ok_or(NoPlace::BeyondTable)?;
+        self.reach(storage, place.end)?;
+        Ok((place, sector))
+    }
+
+    /// Room for `bytes` bytes of a structure, which reads as zeros: where it begins.
+    pub(super) fn take_room(
+        &mut self,
+        storage: &dyn WritableStorage,
+        bytes: u64,
+    ) -> Result<u64, StorageError> {
+        let at = self.end.next_multiple_of(ALIGNMENT);
+        self.reach(storage, at.saturating_add(bytes))?;
+        Ok(at)
+    }
+
+    /// Counts everything up to `end` as used, and has the file reach there.
+    pub(super) fn reach(&mut self, storage: &dyn WritableStorage, end: u64) -> Result<(), StorageError> {
         if !self.is_clear {
             punch(storage, self.end, self.footer_at.saturating_sub(self.end))?;
             self.is_clear = true;
         }
-        if place.end > self.footer_at {
-            self.grow(storage, place.end)?;
+        if end > self.footer_at {
+            self.grow(storage, end)?;
         }
-        self.end = place.end;
-        Ok((place, sector))
+        self.end = self.end.max(end);
+        Ok(())
+    }
+
+    /// Where the footer stands.
+    pub(super) fn footer_at(&self) -> u64 {
+        self.footer_at
+    }
+
+    /// The footer's bytes.
+    pub(super) fn footer(&self) -> &FooterBytes {
+        &self.footer
+    }
+
+    /// Puts another footer in the place of the one there is, and its copy at the start. Each is one sector, and so
+    /// the old one or the new one; the one at the end counts.
+    pub(super) fn put_footer(
+        &mut self,
+        storage: &dyn WritableStorage,
+        footer: FooterBytes,
+    ) -> Result<(), StorageError> {
+        storage.write_at(ByteOffset::new(self.footer_at), &footer)?;
+        storage.flush()?;
+        self.footer = footer;
+        storage.write_at(ByteOffset::ZERO, &footer)?;
+        storage.flush()
     }
 
     /// Takes a place back that no table in the file names any more.

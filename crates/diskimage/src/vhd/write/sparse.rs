@@ -20,25 +20,26 @@ use crate::bitmap::{BitOrder, Bitmap, Run, Scratch};
 use crate::error::ResolveError;
 use crate::format::Format;
 use crate::image::{Info, Subtype};
-use crate::mutable::{Below, Writer, Zeroing};
+use crate::mutable::{Below, EditError, Writer, Zeroing};
+use crate::new_image::ParentLink;
 use crate::storage::{StorageError, WritableStorage};
-use crate::vhd::file_map::FileMap;
+use crate::vhd::file_map::{Claim, FileMap};
 use crate::vhd::footer::FooterBytes;
 use crate::vhd::shape::{BlockPlace, BlockShape};
-use crate::vhd::{BlockTable, Footer, SECTOR_BYTES};
+use crate::vhd::{BlockTable, DynamicHeader, Footer, SECTOR_BYTES};
 
 /// A dynamic or differencing image.
 #[derive(Debug)]
 pub(super) struct SparseWriter {
-    storage: Box<dyn WritableStorage>,
-    below: Below,
-    geometry: Geometry,
-    footer: Footer,
-    shape: BlockShape,
+    pub(super) storage: Box<dyn WritableStorage>,
+    pub(super) below: Below,
+    pub(super) geometry: Geometry,
+    pub(super) footer: Footer,
+    pub(super) header: DynamicHeader,
+    pub(super) shape: BlockShape,
     block_bytes: NonZeroU64,
-    table_at: u64,
-    /// Behind the last structure.
-    structures_end: u64,
+    /// How large the disk is; `geometry` goes on saying how large it was when it was opened.
+    bytes: AtomicU64,
     /// Blocks whose bitmap misses no sector of the disk, one bit each.
     full: Box<[AtomicU64]>,
     state: RwLock<State>,
@@ -46,10 +47,14 @@ pub(super) struct SparseWriter {
 
 /// What writes change.
 #[derive(Debug)]
-struct State {
-    table: BlockTable,
+pub(super) struct State {
+    pub(super) table: BlockTable,
+    /// Where the table stands.
+    pub(super) table_at: u64,
+    /// What the structures of the file take.
+    pub(super) structures: Vec<Claim>,
     bitmaps: Bitmaps,
-    space: Space,
+    pub(super) space: Space,
     /// Blocks whose entry in the file is not the one in `table`.
     changed_entries: BTreeSet<u32>,
     /// Places that the file's table may still name, and `table` does not.
@@ -85,7 +90,8 @@ impl SparseWriter {
             access: Access::ReadWrite,
         };
         let words = usize::try_from(map.table.len()).unwrap_or_default().div_ceil(64);
-        let structures_end = map.structures().iter().map(|claim| claim.end).max().unwrap_or_default();
+        let structures = map.structures();
+        let table_at = map.header.table_offset;
         let space = Space::new(map.shape, map.used_end(), footer_at, bytes);
         Self {
             storage,
@@ -93,12 +99,14 @@ impl SparseWriter {
             geometry,
             shape: map.shape,
             block_bytes: NonZeroU64::new(map.shape.data_bytes).unwrap_or(NonZeroU64::MIN),
-            table_at: map.header.table_offset,
-            structures_end,
+            bytes: AtomicU64::new(map.virtual_bytes),
             full: (0..words).map(|_| AtomicU64::new(0)).collect(),
             footer: map.footer,
+            header: map.header,
             state: RwLock::new(State {
                 table: map.table,
+                table_at,
+                structures,
                 bitmaps: Bitmaps::default(),
                 space,
                 changed_entries: BTreeSet::new(),
@@ -119,7 +127,7 @@ impl SparseWriter {
         }
     }
 
-    fn alone(&self) -> RwLockWriteGuard<'_, State> {
+    pub(super) fn alone(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -128,9 +136,9 @@ impl SparseWriter {
     }
 
     /// How much of the disk lies in `block`.
-    fn used_bytes(&self, block: u32) -> u64 {
+    pub(super) fn used_bytes(&self, block: u32) -> u64 {
         let start = u64::from(block).saturating_mul(self.shape.data_bytes);
-        self.geometry.size.get().saturating_sub(start).min(self.shape.data_bytes)
+        self.bytes.load(Ordering::Acquire).saturating_sub(start).min(self.shape.data_bytes)
     }
 
     /// The piece as a range of the disk.
@@ -154,7 +162,7 @@ impl SparseWriter {
         self.full_bit(block).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
     }
 
-    fn set_full(&self, block: u32, is_full: bool) {
+    pub(super) fn set_full(&self, block: u32, is_full: bool) {
         match self.full_bit(block) {
             Some((word, bit)) if is_full => word.fetch_or(bit, Ordering::Relaxed),
             Some((word, bit)) => word.fetch_and(!bit, Ordering::Relaxed),
@@ -162,7 +170,7 @@ impl SparseWriter {
         };
     }
 
-    fn place_of(&self, state: &State, block: u32) -> Option<BlockPlace> {
+    pub(super) fn place_of(&self, state: &State, block: u32) -> Option<BlockPlace> {
         state.table.get(block).map(|sector| self.shape.at_sector(sector))
     }
 
@@ -282,7 +290,7 @@ impl SparseWriter {
     }
 
     /// Takes a block's place away, so that it reads as zeros.
-    fn unallocate(&self, state: &mut State, block: u32) -> Result<(), StorageError> {
+    pub(super) fn unallocate(&self, state: &mut State, block: u32) -> Result<(), StorageError> {
         let Some(place) = self.place_of(state, block) else { return Ok(()) };
         state.table.set(block, None);
         state.bitmaps.remove(block);
@@ -297,7 +305,7 @@ impl SparseWriter {
     }
 
     /// Brings the file up to what memory knows. See [`super`] for the order.
-    fn commit(&self, state: &mut State) -> Result<(), StorageError> {
+    pub(super) fn commit(&self, state: &mut State) -> Result<(), StorageError> {
         if state.is_in_doubt {
             // The second step failed before: the file may name blocks that count as new here.
             self.storage.flush()?;
@@ -315,6 +323,12 @@ impl SparseWriter {
             state.space.give_back(&*self.storage, place)?;
         }
         Ok(())
+    }
+
+    /// Behind the last byte that anything has.
+    fn used_end(&self, state: &State) -> u64 {
+        let blocks = state.table.placed().map(|(_, sector)| self.shape.at_sector(sector).end);
+        blocks.chain(state.structures.iter().map(|claim| claim.end)).max().unwrap_or_default()
     }
 
     /// Writes the bitmaps that have changed: of blocks that are new to the file's table, or of the others.
@@ -341,17 +355,17 @@ impl SparseWriter {
                     bytes.extend_from_slice(&entry);
                 }
                 _ => {
-                    self.write_run(run.take())?;
+                    self.write_run(state, run.take())?;
                     run = Some((at, entry.to_vec()));
                 }
             }
         }
-        self.write_run(run)
+        self.write_run(state, run)
     }
 
-    fn write_run(&self, run: Option<(u64, Vec<u8>)>) -> Result<(), StorageError> {
+    fn write_run(&self, state: &State, run: Option<(u64, Vec<u8>)>) -> Result<(), StorageError> {
         let Some((at, bytes)) = run else { return Ok(()) };
-        self.storage.write_at(ByteOffset::new(self.table_at.saturating_add(at)), &bytes)
+        self.storage.write_at(ByteOffset::new(state.table_at.saturating_add(at)), &bytes)
     }
 
     /// Makes a piece zeros in an image without a parent.
@@ -381,19 +395,34 @@ impl SparseWriter {
     }
 
     /// Makes a piece zeros in a differencing image, whatever the parent holds.
-    fn zero_over_parent(&self, piece: Piece, range: ByteRange) -> Result<(), BlockError> {
+    fn zero_over_parent(&self, piece: Piece) -> Result<(), BlockError> {
         if self.is_held(&*self.shared(Patience::Blocking)?, piece) {
             return self.discard_held(piece);
         }
-        let mut state = self.alone();
-        if self.place_of(&state, piece.block).is_none() && self.is_hole_below(range)? {
+        self.hide_parent(&mut self.alone(), piece)
+    }
+
+    /// As [`zero_over_parent`](Self::zero_over_parent), with the lock.
+    pub(super) fn hide_parent(&self, state: &mut State, piece: Piece) -> Result<(), BlockError> {
+        let range = self.range_of(piece);
+        if self.place_of(state, piece.block).is_none() && self.is_hole_below(range)? {
             return Ok(());
         }
-        let place = self.prepare(&mut state, piece.block).map_err(|error| no_place(error, range))?;
+        let place = self.prepare(state, piece.block).map_err(|error| no_place(error, range))?;
         let at = place.data_at.saturating_add(piece.within);
         self.on(punch(&*self.storage, at, piece.length), range)?;
-        self.hold(&mut state, piece);
+        self.hold(state, piece);
         Ok(())
+    }
+
+    /// Notes that the disk has another size.
+    pub(super) fn set_bytes(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Release);
+    }
+
+    /// The parts of a range of the disk.
+    pub(super) fn pieces(&self, range: ByteRange) -> impl Iterator<Item = Piece> + use<> {
+        pieces(range, self.block_bytes)
     }
 
     fn is_hole_below(&self, range: ByteRange) -> Result<bool, BlockError> {
@@ -468,10 +497,7 @@ impl Writer for SparseWriter {
             match (self.below.is_some(), zeroing) {
                 (false, _) => self.on(self.zero_dynamic(piece), range)?,
                 (true, Zeroing::Discard) => self.discard_held(piece)?,
-                (true, Zeroing::Zeros) => {
-                    let range = self.range_of(piece);
-                    self.zero_over_parent(piece, range)?;
-                }
+                (true, Zeroing::Zeros) => self.zero_over_parent(piece)?,
             }
         }
         Ok(())
@@ -505,11 +531,17 @@ impl Writer for SparseWriter {
         }
     }
 
+    fn resize(&self, size: ByteLength) -> Result<(), EditError> {
+        self.set_size(size)
+    }
+
+    fn relink(&self, link: &ParentLink) -> Result<(), EditError> {
+        self.set_parent(link)
+    }
+
     fn close(&self) -> Result<(), BlockError> {
         let mut state = self.alone();
-        let State { table, .. } = &*state;
-        let ends = table.placed().map(|(_, sector)| self.shape.at_sector(sector).end);
-        let end = ends.max().unwrap_or_default().max(self.structures_end);
+        let end = self.used_end(&state);
         let closed = self.commit(&mut state).and_then(|()| state.space.trim(&*self.storage, end));
         self.on(closed, self.whole())
     }
