@@ -5,11 +5,13 @@ use std::sync::Arc;
 use block::{BlockDevice, ByteLength, ByteOffset, ByteRange, Patience};
 
 use crate::chain::{ChainError, FoundParent, ParentReference, ParentResolver, Parents};
+use crate::check;
 use crate::error::Refusal;
 use crate::extent::{Held, Source};
 use crate::format::Format;
 use crate::image::{Image, OpenOptions};
-use crate::storage::{MemoryStorage, Storage};
+use crate::mutable::MutableImage;
+use crate::storage::{CrashStorage, MemoryStorage, Storage};
 use crate::vmdk::Vmdk;
 
 /// How many extents of an image are looked at from its start and before its end.
@@ -159,6 +161,7 @@ fn bytes_at(file: &MemoryStorage, at: u64, length: u64) -> Vec<u8> {
 }
 
 fn open_storage(file: &MemoryStorage) {
+    mend_and_write(file);
     for format in [
         None,
         Some(Format::Vhd),
@@ -170,6 +173,23 @@ fn open_storage(file: &MemoryStorage) {
         let options = OpenOptions { format, ..OpenOptions::default() };
         if let Ok(image) = Image::from_storage(Box::new(file.clone()), options) {
             read_some(&image);
+        }
+    }
+}
+
+/// Checks and repairs the file as a VHD, and writes into what is left.
+fn mend_and_write(file: &MemoryStorage) {
+    let storage = Arc::new(CrashStorage::new(file.clone()));
+    // Whatever is wrong is an answer; that there is one is all that is wanted.
+    let _ = check::check(&*storage, Format::Vhd);
+    for repair in [false, true] {
+        if repair {
+            let _ = check::repair(&*storage, Format::Vhd);
+        }
+        if let Ok(image) = MutableImage::from_storage(Box::new(Arc::clone(&storage)), Some(Format::Vhd), None)
+        {
+            let _ = image.write(ByteOffset::ZERO, &[1; 512], Patience::Blocking);
+            let _ = image.close();
         }
     }
 }

@@ -25,7 +25,7 @@ const FIXED_SHORT: &str = "vhd-fixed-short";
 const HEADER_DAMAGED: &str = "vhd-header-damaged";
 const LOCATOR_DAMAGED: &str = "vhd-locator-damaged";
 const NO_PARENT_PATH: &str = "vhd-no-parent-path";
-const BLOCK_OUTSIDE: &str = "vhd-block-outside";
+const OUTSIDE: &str = "vhd-outside";
 const OVERLAP: &str = "vhd-overlap";
 const MISALIGNED: &str = "vhd-misaligned";
 const TAIL_UNUSED: &str = "vhd-tail-unused";
@@ -170,7 +170,7 @@ impl Examination<'_> {
         map.misplaced(&mut |kind, damage| {
             is_sound = false;
             let code = match kind {
-                Misplaced::Outside => BLOCK_OUTSIDE,
+                Misplaced::Outside => OUTSIDE,
                 Misplaced::Overlap => OVERLAP,
             };
             self.error(code, damage);

@@ -48,7 +48,7 @@ pub(super) enum Owner {
 /// What is wrong with where something lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Misplaced {
-    /// A block does not lie in the file.
+    /// Something does not lie in the file.
     Outside,
     /// Two things lie over each other.
     Overlap,
@@ -132,6 +132,17 @@ impl FileMap {
             Damage::new(ENTRY, self.header.table_offset.saturating_add(within), TABLE_RULE, problem)
         };
         let mut claims = self.structures();
+        for claim in &claims {
+            if claim.end > self.end {
+                let what = match claim.owner {
+                    Owner::Structure(what) => what,
+                    Owner::Block(_) => "a block",
+                };
+                let problem = format!("{what} at {:#x} does not lie before the footer", claim.start);
+                found(Misplaced::Outside, Damage::new(HEADER, self.footer.data_offset, HEADER_RULE, problem));
+            }
+        }
+        claims.retain(|claim| claim.end <= self.end);
         for (block, sector) in self.table.placed() {
             let claim = self.block_claim(block, self.shape.at_sector(sector));
             if claim.end > self.end {

@@ -43,7 +43,7 @@ impl BlockShape {
 
     /// The place for a block behind `end`.
     pub(super) fn behind(self, end: u64) -> BlockPlace {
-        let data_at = end.saturating_add(self.bitmap_bytes).next_multiple_of(ALIGNMENT);
+        let data_at = aligned(end.saturating_add(self.bitmap_bytes));
         self.at(data_at.saturating_sub(self.bitmap_bytes))
     }
 
@@ -63,7 +63,12 @@ impl BlockPlace {
 
 /// Where the footer goes if all else ends at `end`.
 pub(super) fn footer_behind(end: u64) -> u64 {
-    end.saturating_add(SECTOR_BYTES).next_multiple_of(ALIGNMENT).saturating_sub(SECTOR_BYTES)
+    aligned(end.saturating_add(SECTOR_BYTES)).saturating_sub(SECTOR_BYTES)
+}
+
+/// The next multiple of [`ALIGNMENT`]. Places that no file has come out as the last one.
+pub(super) fn aligned(place: u64) -> u64 {
+    place.checked_next_multiple_of(ALIGNMENT).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

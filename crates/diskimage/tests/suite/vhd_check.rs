@@ -102,7 +102,7 @@ fn what_nobody_can_know_is_found_and_left() {
     // The header, the table and block 3.
     let on_header: Change = |file, _| put(file, 0x600, &[0, 0, 0, 1]);
     assert_codes(Subtype::Dynamic, on_header, &[("vhd-overlap", Error); 3], &["vhd-overlap"; 3]);
-    left(|file, _| put(file, 0x600, &[0x10, 0, 0, 0]), "vhd-block-outside", Error);
+    left(|file, _| put(file, 0x600, &[0x10, 0, 0, 0]), "vhd-outside", Error);
     let odd_place = |file: &mut MemoryStorage, end: u64| {
         let mut footer = [0; 512];
         file.read_at(ByteOffset::new(end), &mut footer, Patience::Now).unwrap();
@@ -127,6 +127,12 @@ fn what_nobody_can_know_is_found_and_left() {
         seal(file, 512, 1024, 36);
     };
     of_child(far_path, "vhd-locator-damaged", Error);
+    // A path that nobody here reads, in a place that no file has.
+    let far_unread = |file: &mut MemoryStorage, _| {
+        put(file, 512 + 576 + 48, b"MacX\0\0\0\x09\0\0\0\x09\0\0\0\0\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xF0");
+        seal(file, 512, 1024, 36);
+    };
+    of_child(far_unread, "vhd-outside", Error);
     let no_path = |file: &mut MemoryStorage, _| {
         put(file, 512 + 576, &[0; 48]);
         seal(file, 512, 1024, 36);

@@ -9,7 +9,7 @@ use block::{ByteLength, ByteOffset, ByteRange};
 use crate::storage::{StorageError, WritableStorage};
 use crate::vhd::SECTOR_BYTES;
 use crate::vhd::footer::FooterBytes;
-use crate::vhd::shape::{ALIGNMENT, BlockPlace, BlockShape, footer_behind};
+use crate::vhd::shape::{BlockPlace, BlockShape, aligned, footer_behind};
 
 /// By how much the file grows at least.
 const STEP_BYTES: u64 = 32 << 20;
@@ -63,7 +63,7 @@ impl Space {
         storage: &dyn WritableStorage,
         bytes: u64,
     ) -> Result<u64, StorageError> {
-        let at = self.end.next_multiple_of(ALIGNMENT);
+        let at = aligned(self.end);
         self.reach(storage, at.saturating_add(bytes))?;
         Ok(at)
     }
