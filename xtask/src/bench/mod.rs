@@ -2,6 +2,7 @@
 //!
 //! Every bench gives [`Measure`]s. A measure holds the medians of ours and the peer's, whose runs alternate, so that
 //! a machine whose speed drifts treats both alike; what is claimed is their ratio.
+mod nbd;
 mod process;
 mod stream;
 
@@ -21,7 +22,7 @@ pub(crate) struct BenchArguments {
 
 #[derive(Subcommand)]
 enum Bench {
-    /// The data plane: reads over iSCSI against tgt
+    /// The data plane: reads over iSCSI against tgt, over NBD against nbdkit, qemu-nbd and nbd-server
     Stream(stream::StreamArguments),
 }
 
@@ -111,17 +112,18 @@ impl Measure {
 
 fn table(measures: &[Measure]) {
     println!(
-        "{:<44} {:>12} {:>12} {:<14} {:>7} {:>8}  met",
+        "{:<68} {:>12} {:>12} {:<14} {:>7} {:>8}  met",
         "measure", "ours", "peer", "unit", "ratio", "aim"
     );
     for m in measures {
         let met = if m.met() { "yes" } else { "NO" };
         let (ours, peer, ratio, aim) = (figure(m.ours), figure(m.peer), m.ratio(), m.aim());
-        println!("{:<44} {ours:>12} {peer:>12} {:<14} {ratio:>7.2} {aim:>8}  {met}", m.measure, m.unit);
+        println!("{:<68} {ours:>12} {peer:>12} {:<14} {ratio:>7.2} {aim:>8}  {met}", m.measure, m.unit);
     }
-    if let Some(measure) = measures.first() {
-        println!("peer: {}", measure.peer_name);
-    }
+    let mut peers: Vec<&str> = measures.iter().map(|measure| measure.peer_name.as_str()).collect();
+    peers.sort_unstable();
+    peers.dedup();
+    println!("peers: {}", peers.join("; "));
 }
 
 fn figure(value: f64) -> String {

@@ -1,4 +1,5 @@
-//! `cargo xtask bench stream`: reads over iSCSI from an image that is hot in the page cache, against tgt.
+//! `cargo xtask bench stream`: reads over iSCSI from an image that is hot in the page cache, against tgt; and those over
+//! NBD, which `nbd` measures.
 //!
 //! Both servers run at once on loopback and serve the same bytes: we a dynamic VHDX through a write cache, as a device
 //! gets it; tgt the raw file. The client is libiscsi's `iscsi-perf` for both, and runs alternate between the two. CPU
@@ -7,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::process::Server;
-use super::{Aim, Measure, median};
+use super::{Aim, Measure, median, nbd};
 use crate::run::{build_program, output, run, target};
 
 /// How long and how often.
@@ -18,13 +19,22 @@ use crate::run::{build_program, output, run, target};
 pub(crate) struct StreamArguments {
     /// Runs of each server for each measure
     #[arg(long, default_value_t = 5)]
-    rounds: usize,
+    pub(super) rounds: usize,
     /// Seconds a run
     #[arg(long, default_value_t = 3)]
-    seconds: u32,
+    pub(super) seconds: u32,
     /// Size of the image in MiB
     #[arg(long, default_value_t = 1024)]
     image_mib: u64,
+    /// Only this protocol
+    #[arg(long, value_enum)]
+    only: Option<Protocol>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Protocol {
+    Iscsi,
+    Nbd,
 }
 
 const OUR_PORT: u16 = 13_260;
@@ -59,12 +69,23 @@ struct Sample {
 /// Measures and compares.
 pub(super) fn measure(arguments: &StreamArguments) -> Result<Vec<Measure>> {
     lab::packages::ensure(lab::packages::BENCH)?;
-    let program = build_program()?;
     let folder = target().join("bench");
     std::fs::create_dir_all(&folder)?;
     let raw = image(&folder, arguments.image_mib)?;
-    let ours = start_ours(&program, &folder)?;
-    let tgt = start_tgt(&folder, &raw)?;
+    let mut measures = Vec::new();
+    if arguments.only != Some(Protocol::Nbd) {
+        measures.extend(iscsi(arguments, &folder, &raw)?);
+    }
+    if arguments.only != Some(Protocol::Iscsi) {
+        measures.extend(nbd::measure(arguments, &folder, &raw)?);
+    }
+    Ok(measures)
+}
+
+fn iscsi(arguments: &StreamArguments, folder: &Path, raw: &Path) -> Result<Vec<Measure>> {
+    let program = build_program()?;
+    let ours = start_ours(&program, folder)?;
+    let tgt = start_tgt(folder, raw)?;
     let peer_name = format!("tgt {}", output(Command::new("tgtd").arg("--version"))?.trim());
     let our_url = format!("iscsi://127.0.0.1:{OUR_PORT}/{OUR_TARGET}/0");
     let tgt_url = format!("iscsi://127.0.0.1:{TGT_PORT}/{TGT_TARGET}/1");
