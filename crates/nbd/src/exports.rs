@@ -123,8 +123,8 @@ pub enum ConnectionEnd {
     Shutdown,
 }
 
-/// Is told what one connection does with an export. Calls come from the connection's thread: they must be quick and
-/// never block.
+/// Is told what one connection does with an export. Calls come from the connection's thread, the last one from any of the
+/// server's: they must be quick and never block.
 pub trait ExportObserver: Send + Sync {
     /// A legal request was answered.
     fn request_done(&self, done: &RequestDone);

@@ -5,6 +5,8 @@
 pub(crate) mod check;
 pub(crate) mod reply;
 pub(crate) mod request;
+#[cfg(test)]
+mod tests;
 
 use block::{Access, Geometry};
 
