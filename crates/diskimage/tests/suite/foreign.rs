@@ -3,7 +3,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use block::{BlockDevice, ByteOffset, Patience};
-use diskimage::{Format, Image, OpenOptions, Source, Subtype};
+use diskimage::ops::{ConvertOptions, Replace, convert};
+use diskimage::{Format, Image, OpenOptions, Source, Subtype, Watch};
 
 use crate::tools::{assert_same, assert_same_sparse, extents, open, qemu_img, qemu_io, qemu_raw};
 
@@ -390,5 +391,67 @@ fn formats_that_are_read_only_are_not_opened_for_writing() {
         let result = diskimage::MutableImage::open(&image, None, None, &diskimage::Childless);
         let refusal = result.map(|image| image.info()).unwrap_err().refusal.to_string();
         assert!(refusal.contains(&format!("writing into {format} images, which are read only")), "{refusal}");
+    }
+}
+
+#[test]
+fn conversion_to_vhdx_holds_what_the_source_held() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = source(folder.path(), 40 * MIB + 37 * KIB + 512);
+    let target = folder.path().join("converted.vhdx");
+    for kind in [
+        qcow2("cluster_size=512"),
+        qcow2("extended_l2=on"),
+        packed("compression_type=zstd"),
+        packed("compat=0.10"),
+        vmdk("subformat=monolithicSparse"),
+        vmdk("subformat=monolithicFlat"),
+        vmdk("subformat=twoGbMaxExtentSparse"),
+        vmdk("subformat=streamOptimized"),
+    ] {
+        let image = open(&kind.create(&source, folder.path()));
+        let options =
+            ConvertOptions { replace: Replace::Swap, verify: true, ..ConvertOptions::to(Format::Vhdx) };
+        convert(&image, &target, &options).unwrap().run(&Watch::default()).unwrap();
+        assert_same(&open(&target), &source);
+        let identical = qemu_img(&["compare", "-f", "vhdx", "-F", "raw"], &[&target, &source]);
+        assert!(identical.contains("identical"), "{identical}");
+    }
+}
+
+#[test]
+fn conversion_of_a_disk_in_several_flat_files_holds_what_the_source_held() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("split.vmdk");
+    qemu_img(
+        &["create", "-q", "-f", "vmdk", "-o", "subformat=twoGbMaxExtentFlat"],
+        &[&image, Path::new("2100M")],
+    );
+    qemu_io("vmdk", &image, &["write -P 17 2047M 2M", "write -P 18 2098M 2M"]);
+    let target = folder.path().join("converted.vhdx");
+    let options = ConvertOptions { detect_zeros: true, ..ConvertOptions::to(Format::Vhdx) };
+    convert(&open(&image), &target, &options).unwrap().run(&Watch::default()).unwrap();
+    assert_same_sparse(&open(&target), &target, &qemu_raw("vmdk", &image));
+}
+
+#[test]
+fn formats_that_are_read_only_are_no_targets() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = source(folder.path(), 22 * MIB);
+    for format in [Format::Qcow2, Format::Vmdk] {
+        let target = folder.path().join(format!("target.{format}"));
+        let image = open(&source);
+        let result = convert(&image, &target, &ConvertOptions::to(format));
+        let result = result.and_then(|job| job.run(&Watch::default()).map(|_| ()));
+        let mut error: &dyn std::error::Error = &result.unwrap_err();
+        let mut message = error.to_string();
+        while let Some(source) = error.source() {
+            message.push_str(&format!(": {source}"));
+            error = source;
+        }
+        assert!(message.contains("images are read, not written; make a VHDX instead"), "{message}");
+        let left: Vec<_> =
+            std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(left, std::slice::from_ref(&source));
     }
 }
