@@ -89,6 +89,7 @@ fn qcow2_headers_that_break_a_rule_are_refused() {
             (24, &[0, 0, 0x40, 0, 0, 0, 0, 0], "the L1 table has 1 entries"),
             (24, &[0xFF; 8], "up to 64 TiB"),
             (32, &[0, 0, 0, 1], "an encrypted qcow2 image (AES)"),
+            (32, &[0, 0, 0, 2], "an encrypted qcow2 image (LUKS)"),
             (32, &[0, 0, 0, 9], "an encrypted qcow2 image (method 9)"),
             (36, &[0; 4], "the L1 table has 0 entries, a disk of 1048576 bytes needs 1"),
             (40, &[0; 8], "does not lie at a cluster behind the header"),
