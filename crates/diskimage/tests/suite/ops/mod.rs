@@ -2,6 +2,7 @@
 mod compare;
 mod convert;
 mod disks;
+mod faults;
 
 mod merge;
 mod places;
