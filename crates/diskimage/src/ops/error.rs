@@ -7,6 +7,7 @@ use block::{BlockError, ByteOffset};
 use super::mover::MoveError;
 use crate::error::OpenError;
 use crate::image::Image;
+use crate::mutable::EditError;
 use crate::new_image::NewImageError;
 use crate::storage::StorageError;
 use crate::watch::Cancelled;
@@ -77,6 +78,15 @@ pub enum OpError {
         path: PathBuf,
         /// The unfinished file.
         partial: PathBuf,
+    },
+    /// An image cannot be changed.
+    #[error("image {path:?} cannot be changed")]
+    Edit {
+        /// Its file.
+        path: PathBuf,
+        /// What changing it said.
+        #[source]
+        source: EditError,
     },
     /// What was asked for makes no sense with these images.
     #[error("{problem}")]

@@ -260,3 +260,106 @@ impl Job<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use block::ByteRange;
+
+    use super::super::convert::{ConvertOptions, convert};
+    use super::*;
+    use crate::format::Format;
+    use crate::storage::{Storage, StorageError};
+
+    /// A file that takes so many changes and no more.
+    #[derive(Debug)]
+    struct FailingStorage {
+        inner: CrashStorage,
+        left: AtomicU64,
+    }
+
+    impl FailingStorage {
+        fn new(left: u64) -> Arc<Self> {
+            let inner = CrashStorage::new(MemoryStorage::default());
+            Arc::new(Self { inner, left: AtomicU64::new(left) })
+        }
+
+        fn change(&self, at: ByteOffset) -> Result<(), StorageError> {
+            let left =
+                self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+            let source = io::Error::from(io::ErrorKind::StorageFull);
+            left.map(|_| ()).map_err(|_| StorageError::Write { at, source })
+        }
+    }
+
+    impl Storage for FailingStorage {
+        fn len(&self) -> ByteLength {
+            self.inner.len()
+        }
+
+        fn read_at(&self, at: ByteOffset, buffer: &mut [u8], patience: Patience) -> Result<(), StorageError> {
+            self.inner.read_at(at, buffer, patience)
+        }
+    }
+
+    impl WritableStorage for FailingStorage {
+        fn write_at(&self, at: ByteOffset, data: &[u8]) -> Result<(), StorageError> {
+            self.change(at)?;
+            self.inner.write_at(at, data)
+        }
+
+        fn set_len(&self, len: ByteLength) -> Result<(), StorageError> {
+            self.change(ByteOffset::new(len.get()))?;
+            self.inner.set_len(len)
+        }
+
+        fn punch(&self, range: ByteRange) -> Result<(), StorageError> {
+            self.change(range.start())?;
+            self.inner.punch(range)
+        }
+
+        fn flush(&self) -> Result<(), StorageError> {
+            self.change(ByteOffset::ZERO)?;
+            self.inner.flush()
+        }
+    }
+
+    #[test]
+    fn file_that_fails_at_any_change_is_an_error_and_no_image() {
+        let mut disk = vec![0; 7 << 20];
+        for at in [512, (1 << 20) + 5, 3 << 20, (7 << 20) - 1] {
+            disk[at] = 1;
+        }
+        let options = OpenOptions { format: Some(Format::Raw), ..OpenOptions::default() };
+        let source = Image::from_storage(Box::new(MemoryStorage::new(&disk)), options).unwrap();
+        for format in [Format::Vhd, Format::Vhdx] {
+            let job = convert(&source, Path::new("new"), &ConvertOptions::to(format)).unwrap();
+            let whole = (0..).find(|&changes| {
+                let storage = FailingStorage::new(changes);
+                let target: Arc<dyn WritableStorage> = storage.clone();
+                let result = job.fill(&target, None, &Watch::default());
+                let is_whole = |new: Image| {
+                    let same = compare(&source, &new, &CompareOptions::default(), &Watch::default());
+                    same.unwrap().is_same()
+                };
+                let options = OpenOptions { format: Some(format), ..OpenOptions::default() };
+                let opened = Image::from_storage(Box::new(storage.inner.now()), options);
+                match result {
+                    Ok(_) => {
+                        assert!(is_whole(opened.unwrap()));
+                        true
+                    }
+                    Err(error) => {
+                        assert!(matches!(error, OpError::Target { .. }), "{error:?}");
+                        // Once the mark is gone, only the flush behind it can fail.
+                        assert!(opened.is_err() || is_whole(opened.unwrap()), "{format}, {changes} changes");
+                        false
+                    }
+                }
+            });
+            assert!(whole.is_some_and(|changes| changes > 8), "{whole:?}");
+        }
+    }
+}

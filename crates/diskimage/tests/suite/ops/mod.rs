@@ -6,3 +6,4 @@ mod faults;
 
 mod merge;
 mod places;
+mod rebase;
