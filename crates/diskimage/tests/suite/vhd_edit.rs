@@ -203,7 +203,7 @@ fn crash_of_a_relink_leaves_the_old_link_or_the_new_one() {
         let storage = made(&with_blocks(Subtype::Differencing, MIB, 64 << 10));
         // A locator of a Macintosh, which nobody here reads, stays.
         let mut entry = b"MacX".to_vec();
-        entry.extend([0, 0, 0, 9, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x30, 0]);
+        entry.extend([0, 0, 0, 9, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x0F, 0]);
         storage.write_at(ByteOffset::new(512 + 576 + 24), &entry).unwrap();
         let mut header = vec![0; 1024];
         storage.read_at(ByteOffset::new(512), &mut header, Patience::Now).unwrap();
