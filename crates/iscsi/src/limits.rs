@@ -74,6 +74,11 @@ pub(crate) const MAX_IO_WORKERS: usize = 256;
 /// How long a thread beyond those that there always are waits for something to do.
 pub(crate) const WORKER_IDLE: Duration = Duration::from_secs(10);
 
+/// What the kernel may hold of a connection's output. Left to itself it grows to megabytes, which a receiver on a busy
+/// machine drops and has sent again (measured: a sixth of the rate), and which a slow reader would hold. It covers
+/// 10 Gbit/s over 0.2 ms; the kernel doubles it for its own use.
+pub(crate) const SEND_BUFFER_BYTES: usize = 256 * 1024;
+
 /// Input that stays with an idle connection; a longer rest of a PDU keeps a buffer of its thread.
 pub(crate) const SMALL_REST_BYTES: usize = 16 * 1024;
 

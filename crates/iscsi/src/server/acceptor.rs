@@ -12,6 +12,7 @@ use socket2::{SockRef, TcpKeepalive};
 use super::mailbox::{Arrival, Mailbox, Message};
 use super::shared::Shared;
 use super::slots::Slots;
+use crate::limits::SEND_BUFFER_BYTES;
 
 /// The token of the stop signal.
 const STOP: Token = Token(usize::MAX);
@@ -120,8 +121,11 @@ impl Acceptor {
         };
         let (idle, interval, retries) = KEEPALIVE;
         let keepalive = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(retries);
-        let set =
-            stream.set_nodelay(true).and_then(|()| SockRef::from(&stream).set_tcp_keepalive(&keepalive));
+        let socket = SockRef::from(&stream);
+        let set = stream
+            .set_nodelay(true)
+            .and_then(|()| socket.set_tcp_keepalive(&keepalive))
+            .and_then(|()| socket.set_send_buffer_size(SEND_BUFFER_BYTES));
         if let Err(error) = set {
             tracing::debug!(%peer, %error, "cannot set socket options");
         }
