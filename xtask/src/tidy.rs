@@ -16,7 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("iscsi", &["block", "scsi"]),
     ("nbd", &["block"]),
     ("netboot", &[]),
-    ("vdisk", &["block"]),
+    ("vdisk", &["block", "diskimage"]),
     ("headwater", &["block", "diskimage", "iscsi", "netboot", "scsi", "vdisk"]),
     ("mutate", &[]),
     ("lab", &[]),

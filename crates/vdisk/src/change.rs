@@ -9,7 +9,7 @@ use block::{BlockError, ByteLength, ByteOffset, ByteRange, Patience};
 
 use crate::cluster::{CLUSTER_BYTES, ClusterRun, State, bytes_in_first_segment, edges, segment_of};
 use crate::file::{AtOnce, is_out_of_space};
-use crate::fill::{FullCause, LimitReached};
+use crate::fill::FullCause;
 use crate::stored_map;
 use crate::volume::Volume;
 
@@ -27,6 +27,8 @@ pub(crate) enum Failure {
     Cache(io::Error),
     /// The image failed when a cluster was to be filled up from it.
     Image(BlockError),
+    /// It was not to wait, would have had to, and nothing was changed.
+    WouldWait,
 }
 
 /// What becomes of clusters that hold data where the file system cannot punch holes.
@@ -39,15 +41,25 @@ enum WithoutHoles {
 }
 
 impl Volume {
-    /// Writes if that needs no waiting: in one segment, where no state changes.
-    pub(crate) fn overwrite_at_once(&self, range: ByteRange, data: &[u8]) -> Result<AtOnce, Failure> {
+    /// Writes if that needs no waiting: in one segment, and unless the write cache lies in memory, where no state
+    /// changes.
+    pub(crate) fn write_at_once(&self, range: ByteRange, data: &[u8]) -> Result<AtOnce, Failure> {
         let run = ClusterRun::touched_by(range);
         if bytes_in_first_segment(range) != range.length().get() {
             return Ok(AtOnce::WouldWait);
         }
-        match self.stripes.try_shared(segment_of(run.start)) {
+        if self.file.is_in_memory() {
+            return match self.write_segment(range.start().get(), data, Patience::Now) {
+                Ok(()) => Ok(AtOnce::Done),
+                Err(Failure::WouldWait) => Ok(AtOnce::WouldWait),
+                Err(failure) => Err(failure),
+            };
+        }
+        match self.stripes.shared(segment_of(run.start), Patience::Now) {
             Some(_held) if self.holds_all(run) => {
-                self.file.write_at_once(range.start().get(), data).map_err(Failure::of_cache)
+                let stored = self.file.write_at_once(range.start().get(), data).map_err(Failure::of_cache);
+                self.note_data();
+                stored
             }
             _ => Ok(AtOnce::WouldWait),
         }
@@ -61,7 +73,7 @@ impl Volume {
             let Some(left) = ByteRange::new(ByteOffset::new(at), ByteLength::of(rest)) else { break };
             let length = usize::try_from(bytes_in_first_segment(left)).unwrap_or(usize::MAX);
             let Some((piece, behind)) = rest.split_at_checked(length) else { break };
-            self.write_segment(at, piece)?;
+            self.write_segment(at, piece, Patience::Blocking)?;
             at = at.saturating_add(piece.len() as u64);
             rest = behind;
         }
@@ -86,29 +98,30 @@ impl Volume {
         self.map.first_run(run) == (State::Data, run)
     }
 
-    /// Writes a piece that lies in one segment.
-    fn write_segment(&self, at: u64, data: &[u8]) -> Result<(), Failure> {
+    /// Writes a piece that lies in one segment. [`Patience::Now`] takes a write cache in memory.
+    fn write_segment(&self, at: u64, data: &[u8], patience: Patience) -> Result<(), Failure> {
         let end = at.saturating_add(data.len() as u64);
         let run = ClusterRun { start: at / CLUSTER_BYTES, end: end.div_ceil(CLUSTER_BYTES) };
         let segment = segment_of(run.start);
         {
-            let _held = self.stripes.shared(segment);
+            let _held = self.stripes.shared(segment, patience).ok_or(Failure::WouldWait)?;
             if self.holds_all(run) {
-                return self.file.write(at, data).map_err(Failure::of_cache);
+                let stored = self.file.write(at, data).map_err(Failure::of_cache);
+                self.note_data();
+                return stored;
             }
         }
-        let _held = self.stripes.exclusive(segment);
+        let _held = self.stripes.exclusive(segment, patience).ok_or(Failure::WouldWait)?;
         let missing = run.count().saturating_sub(self.map.count(run, State::Data));
-        let reservation =
-            self.fill.reserve(missing).map_err(|LimitReached| Failure::Refused(FullCause::Limit))?;
+        let reservation = self.fill.reserve(missing).map_err(Failure::Refused)?;
         let (mut before, mut behind) = ([0; CLUSTER_LEN], [0; CLUSTER_LEN]);
-        let before = self.surroundings(run.start_offset(), at, &mut before)?;
-        let behind = self.surroundings(end, run.end_offset(), &mut behind)?;
+        let before = self.surroundings(run.start_offset(), at, &mut before, patience)?;
+        let behind = self.surroundings(end, run.end_offset(), &mut behind, patience)?;
         let start = at.saturating_sub(before.len() as u64);
         let stored = self.file.write_pieces(start, [before, data, behind]);
         match stored.and_then(|()| stored_map::store(&self.file, self.layout, run, State::Data)) {
             Ok(()) => {
-                self.map.set(run, State::Data);
+                self.set_states(run, State::Data);
                 reservation.keep();
                 Ok(())
             }
@@ -127,6 +140,7 @@ impl Volume {
         from: u64,
         to: u64,
         buffer: &'b mut [u8; CLUSTER_LEN],
+        patience: Patience,
     ) -> Result<&'b [u8], Failure> {
         let length = usize::try_from(to.saturating_sub(from)).unwrap_or_default();
         let state = self.map.state(from / CLUSTER_BYTES);
@@ -137,8 +151,11 @@ impl Volume {
         let on_device = to.min(self.geometry.size.get()).saturating_sub(from);
         let on_device = usize::try_from(on_device).unwrap_or_default();
         if let (State::Absent, Some(wanted @ [_, ..])) = (state, buffer.get_mut(..on_device)) {
-            let read = self.image.read(ByteOffset::new(from), wanted, Patience::Blocking);
-            read.map_err(Failure::Image)?;
+            let read = self.image.read(ByteOffset::new(from), wanted, patience);
+            read.map_err(|error| match error {
+                BlockError::WouldBlock => Failure::WouldWait,
+                error => Failure::Image(error),
+            })?;
         }
         Ok(buffer)
     }
@@ -162,7 +179,7 @@ impl Volume {
             let end = cluster.saturating_add(1).saturating_mul(CLUSTER_BYTES).min(edge.end().get());
             let length = usize::try_from(end.saturating_sub(at)).unwrap_or_default();
             if self.map.state(cluster) != State::Hole {
-                self.write_segment(at, ZEROS.get(..length).unwrap_or_default())?;
+                self.write_segment(at, ZEROS.get(..length).unwrap_or_default(), Patience::Blocking)?;
             }
             at = end;
         }
@@ -173,7 +190,7 @@ impl Volume {
         let mut rest = run;
         while !rest.is_empty() {
             let (part, behind) = rest.cut();
-            let _held = self.stripes.exclusive(segment_of(part.start));
+            let _held = self.stripes.exclusive(segment_of(part.start), Patience::Blocking);
             for (state, run) in self.map.runs(part) {
                 match state {
                     State::Hole => {}
@@ -184,6 +201,20 @@ impl Volume {
             rest = behind;
         }
         Ok(())
+    }
+
+    fn set_states(&self, run: ClusterRun, state: State) {
+        self.map.set(run, state);
+        if let Some(lasting) = &self.lasting {
+            lasting.note_states(run);
+        }
+    }
+
+    /// What was stored has to be flushed, even where storing failed in its midst.
+    fn note_data(&self) {
+        if let Some(lasting) = &self.lasting {
+            lasting.note_data();
+        }
     }
 
     fn clear_data(&self, run: ClusterRun, without_holes: WithoutHoles) -> Result<(), Failure> {
@@ -197,13 +228,14 @@ impl Volume {
                 let at = cluster.saturating_mul(CLUSTER_BYTES);
                 self.file.write(at, &ZEROS).map_err(Failure::of_cache)?;
             }
+            self.note_data();
         }
         Ok(())
     }
 
     fn make_hole(&self, run: ClusterRun) -> Result<(), Failure> {
         stored_map::store(&self.file, self.layout, run, State::Hole).map_err(Failure::of_cache)?;
-        self.map.set(run, State::Hole);
+        self.set_states(run, State::Hole);
         Ok(())
     }
 }

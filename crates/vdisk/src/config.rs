@@ -4,20 +4,20 @@ use std::path::PathBuf;
 use block::ByteLength;
 
 use crate::identity::{MAX_DEVICE_BYTES, is_device_name};
+use crate::kind::WriteCacheKind;
 
-/// Ends the name of a write cache's file.
-pub(crate) const SUFFIX: &str = ".cache";
-
-/// Ends the name of a write cache that is being made.
-pub(crate) const HALF_MADE_SUFFIX: &str = ".cache.new";
+/// Ends the name of a write cache that is being made, behind that of its kind.
+pub(crate) const HALF_MADE_SUFFIX: &str = ".new";
 
 /// Where the write cache of a device lies, and how large it may get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteCacheConfig {
-    /// The directory of the write caches, on a local file system. It must exist.
+    /// Where it lies, and what it outlives.
+    pub kind: WriteCacheKind,
+    /// The directory of the write caches, on a local file system. It must exist, unless the kind needs none.
     pub directory: PathBuf,
     /// The device's name: 1 to 128 bytes, without `/` and control characters, not starting with a dot. The file is
-    /// `<directory>/<device>.cache`.
+    /// `<directory>/<device>.cache`, of a persistent one `<device>.persistent`.
     pub device: String,
     /// What the clusters of 4 KiB that hold data may take together.
     pub limit: ByteLength,
@@ -46,11 +46,11 @@ impl WriteCacheConfig {
     /// The write cache's file.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        self.directory.join(format!("{}{SUFFIX}", self.device))
+        self.directory.join(format!("{}{}", self.device, self.kind.suffix()))
     }
 
     pub(crate) fn half_made_path(&self) -> PathBuf {
-        self.directory.join(format!("{}{HALF_MADE_SUFFIX}", self.device))
+        self.directory.join(format!("{}{}{HALF_MADE_SUFFIX}", self.device, self.kind.suffix()))
     }
 
     pub(crate) fn check(&self) -> Result<(), BadConfig> {

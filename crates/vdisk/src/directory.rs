@@ -17,6 +17,7 @@ use crate::error::{FileError, InUse, StoredBootError};
 use crate::file::CacheFile;
 use crate::header::{Header, HeaderError};
 use crate::identity::BootId;
+use crate::kind::WriteCacheKind;
 use crate::layout::{HEADER_BYTES, Layout};
 
 /// The file whose lock is that of the directory.
@@ -46,6 +47,9 @@ pub(crate) enum TakeError {
 /// [`StoredBootError`].
 pub fn stored_boot(config: &WriteCacheConfig) -> Result<Option<BootId>, StoredBootError> {
     config.check()?;
+    if let WriteCacheKind::Memory(_) = config.kind {
+        return Ok(None);
+    }
     let path = config.path();
     let Some(file) = open(&path, OFlags::RDONLY).map_err(failed("opening", &path))? else { return Ok(None) };
     match read_header(&CacheFile::new(file)) {
@@ -67,7 +71,9 @@ pub fn sweep(directory: &Path) -> Result<Vec<PathBuf>, FileError> {
     for entry in std::fs::read_dir(directory).map_err(failed("listing", directory))? {
         let entry = entry.map_err(failed("listing", directory))?;
         // Files are made and renamed under the directory's lock: what has the temporary name now, nobody is making.
-        if entry.file_name().as_encoded_bytes().ends_with(HALF_MADE_SUFFIX.as_bytes()) {
+        let name = entry.file_name();
+        let Some(whole) = name.as_encoded_bytes().strip_suffix(HALF_MADE_SUFFIX.as_bytes()) else { continue };
+        if whole.ends_with(b".cache") || whole.ends_with(b".persistent") {
             let path = entry.path();
             std::fs::remove_file(&path).map_err(failed("removing", &path))?;
             removed.push(path);
@@ -140,7 +146,7 @@ pub(crate) fn read_header(file: &CacheFile) -> Result<(Header, Layout), ReadHead
     file.read(at, &mut bytes).map_err(ReadHeaderError::Io)?;
     let damaged = |error: HeaderError| ReadHeaderError::Damaged(error.to_string());
     let header = Header::decode(&bytes).map_err(damaged)?;
-    match Layout::new(header.image.size_bytes) {
+    match Layout::new(header.image.size_bytes, header.persistent) {
         Some(layout) if layout.file_bytes() == length => Ok((header, layout)),
         _ => Err(ReadHeaderError::Damaged(format!(
             "the file is {length} bytes long, which does not fit a device of {} bytes",

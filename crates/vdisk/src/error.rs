@@ -49,6 +49,25 @@ pub enum OpenError {
         /// The size of the device.
         size_bytes: u64,
     },
+    /// Of a persistent write cache: it was made on another image, and means nothing on this one.
+    #[error(
+        "the persistent write cache was made on an image of {stored}, and this one is of {found}: boot the device from \
+         that one, or discard the write cache"
+    )]
+    ImageChanged {
+        /// What it was made on.
+        stored: ImageIdentity,
+        /// What it was opened with.
+        found: ImageIdentity,
+    },
+    /// Of a persistent write cache: the file contradicts itself.
+    #[error("the write cache {} is damaged: {what}. Discard it to boot the device with an empty one", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The rule that is broken.
+        what: String,
+    },
     /// The operating system refused something.
     #[error(transparent)]
     Io(#[from] FileError),
@@ -66,6 +85,14 @@ pub enum ResumeError {
     NoCache {
         /// Where it would be.
         path: PathBuf,
+    },
+    /// The write cache lay in the memory of a server that has ended.
+    #[error(
+        "the write cache of device \"{device}\" lay in the memory of the server, which has ended. The device must boot anew"
+    )]
+    NotKept {
+        /// The device.
+        device: String,
     },
     /// The write cache belongs to another boot of the device.
     #[error("the write cache is that of boot \"{0}\"")]

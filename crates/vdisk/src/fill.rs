@@ -9,11 +9,13 @@
 //! cache when the fill has moved by a hundredth of the limit (down: space was freed; up: a full file system had room
 //! again).
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use block::ByteLength;
 
 use crate::cluster::CLUSTER_BYTES;
+use crate::kind::MemoryBudget;
 
 /// Stands in `full_at` for "a full cache was not reported".
 const NOT_REPORTED: u64 = u64::MAX;
@@ -36,6 +38,8 @@ pub enum FullCause {
     Limit,
     /// The file system under the write cache, or a quota on it, before that limit was reached.
     FileSystem,
+    /// The memory that all write caches of the server in memory may take together.
+    Memory,
 }
 
 /// Is told when a write cache fills up.
@@ -58,15 +62,18 @@ pub(crate) struct Fill {
     used_bytes: AtomicU64,
     warned: AtomicBool,
     full_at_bytes: AtomicU64,
+    /// What it shares with other write caches.
+    budget: Option<Arc<MemoryBudget>>,
 }
-
-/// The limit does not allow for a reservation.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct LimitReached;
 
 impl Fill {
     /// An account with `used_clusters` taken already.
-    pub(crate) fn new(limit: ByteLength, warn_percent: u8, used_clusters: u64) -> Self {
+    pub(crate) fn new(
+        limit: ByteLength,
+        warn_percent: u8,
+        used_clusters: u64,
+        budget: Option<Arc<MemoryBudget>>,
+    ) -> Self {
         let warn_at = u128::from(limit.get()).saturating_mul(u128::from(warn_percent.min(100))) / 100;
         Self {
             limit_bytes: limit.get(),
@@ -74,6 +81,7 @@ impl Fill {
             used_bytes: AtomicU64::new(used_clusters.saturating_mul(CLUSTER_BYTES)),
             warned: AtomicBool::new(false),
             full_at_bytes: AtomicU64::new(NOT_REPORTED),
+            budget,
         }
     }
 
@@ -86,19 +94,30 @@ impl Fill {
     }
 
     /// Takes `clusters` more, all or none.
-    pub(crate) fn reserve(&self, clusters: u64) -> Result<Reservation<'_>, LimitReached> {
+    pub(crate) fn reserve(&self, clusters: u64) -> Result<Reservation<'_>, FullCause> {
         let more = clusters.saturating_mul(CLUSTER_BYTES);
         let grow = |used: u64| used.checked_add(more).filter(|&sum| sum <= self.limit_bytes);
-        match self.used_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, grow) {
-            Ok(_) => Ok(Reservation { fill: self, clusters }),
-            Err(_) => Err(LimitReached),
+        if self.used_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, grow).is_err() {
+            return Err(FullCause::Limit);
         }
+        if self.budget.as_ref().is_some_and(|budget| !budget.take(more)) {
+            self.shrink(more);
+            return Err(FullCause::Memory);
+        }
+        Ok(Reservation { fill: self, clusters })
     }
 
     /// Gives `clusters` back.
     pub(crate) fn release(&self, clusters: u64) {
         let less = clusters.saturating_mul(CLUSTER_BYTES);
-        let shrink = |used: u64| Some(used.saturating_sub(less));
+        self.shrink(less);
+        if let Some(budget) = &self.budget {
+            budget.give_back(less);
+        }
+    }
+
+    fn shrink(&self, bytes: u64) {
+        let shrink = |used: u64| Some(used.saturating_sub(bytes));
         // The closure never declines.
         let _ = self.used_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, shrink);
     }
@@ -136,6 +155,14 @@ impl Fill {
             // Where another thread was quicker, it has done what is wanted here.
             let _ =
                 self.full_at_bytes.compare_exchange(at, NOT_REPORTED, Ordering::AcqRel, Ordering::Acquire);
+        }
+    }
+}
+
+impl Drop for Fill {
+    fn drop(&mut self) {
+        if let Some(budget) = &self.budget {
+            budget.give_back(self.used_bytes.load(Ordering::Acquire));
         }
     }
 }
@@ -192,7 +219,7 @@ mod tests {
     }
 
     fn fill_of_100_clusters() -> Fill {
-        Fill::new(ByteLength::new(100 * CLUSTER_BYTES), 80, 0)
+        Fill::new(ByteLength::new(100 * CLUSTER_BYTES), 80, 0, None)
     }
 
     fn add(fill: &Fill, clusters: u64, heard: &Heard) -> bool {
@@ -207,7 +234,23 @@ mod tests {
         drop(fill.reserve(100).unwrap());
         assert_eq!(fill.usage().used, ByteLength::ZERO);
         fill.reserve(100).unwrap().keep();
-        assert_eq!(fill.reserve(1).unwrap_err(), LimitReached);
+        assert_eq!(fill.reserve(1).unwrap_err(), FullCause::Limit);
+    }
+
+    #[test]
+    fn write_caches_that_share_a_budget_stop_at_it_together_and_give_it_back() {
+        let budget = Arc::new(MemoryBudget::new(ByteLength::new(100 * CLUSTER_BYTES)));
+        let fill = || Fill::new(ByteLength::new(80 * CLUSTER_BYTES), 80, 0, Some(Arc::clone(&budget)));
+        let (one, other) = (fill(), fill());
+        one.reserve(80).unwrap().keep();
+        assert_eq!(other.reserve(21).unwrap_err(), FullCause::Memory);
+        assert_eq!(other.usage().used, ByteLength::ZERO, "the reservation stays half made");
+        other.reserve(20).unwrap().keep();
+        assert_eq!(one.reserve(1).unwrap_err(), FullCause::Limit);
+        drop(one);
+        assert_eq!(budget.usage().0.get(), 20 * CLUSTER_BYTES);
+        other.release(20);
+        assert_eq!(budget.usage().0, ByteLength::ZERO);
     }
 
     #[test]
@@ -277,7 +320,7 @@ mod tests {
 
     #[test]
     fn many_threads_together_never_pass_the_limit() {
-        let fill = Fill::new(ByteLength::new(1000 * CLUSTER_BYTES), 80, 0);
+        let fill = Fill::new(ByteLength::new(1000 * CLUSTER_BYTES), 80, 0, None);
         let granted: u64 = std::thread::scope(|scope| {
             let fill = &fill;
             let take =

@@ -12,7 +12,7 @@
 //!  32  32  fingerprint of the image   320      nothing
 //!  64  16  boot of the host
 //!  80   4  process that holds it
-//!  84   4  flags: bit 0, clean
+//!  84   4  flags: bit 0, clean; bit 1, persistent: a second map before the header
 //! ```
 //! The CRC is that of the whole header with zeros in its own place.
 use block::LogicalBlockSize;
@@ -29,6 +29,7 @@ const CRC_AT: usize = 12;
 const DEVICE_AT: usize = 128;
 const BOOT_AT: usize = 256;
 const FLAG_CLEAN: u32 = 1;
+const FLAG_PERSISTENT: u32 = 2;
 
 /// What a cleanly closed file says about its map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,7 @@ pub(crate) struct Header {
     pub(crate) image: ImageIdentity,
     pub(crate) host_boot: HostBoot,
     pub(crate) owner_pid: u32,
+    pub(crate) persistent: bool,
     pub(crate) clean: Option<Clean>,
 }
 
@@ -69,10 +71,11 @@ impl Header {
     /// The header as bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let (clean, flags) = match self.clean {
+        let (clean, clean_flag) = match self.clean {
             Some(clean) => (clean, FLAG_CLEAN),
             None => (Clean { data_clusters: 0, map_crc32c: 0 }, 0),
         };
+        let flags = clean_flag | if self.persistent { FLAG_PERSISTENT } else { 0 };
         bytes.extend_from_slice(MAGIC);
         put_u32(&mut bytes, VERSION);
         put_u32(&mut bytes, 0);
@@ -120,10 +123,13 @@ impl Header {
         if u64::from(cluster) != CLUSTER_BYTES {
             return Err(HeaderError::Field { name: "the cluster", value: u64::from(cluster) });
         }
-        let clean = match u32_at(bytes, 84)? {
+        let flags = u32_at(bytes, 84)?;
+        if flags & !(FLAG_CLEAN | FLAG_PERSISTENT) != 0 {
+            return Err(HeaderError::Field { name: "the flags", value: u64::from(flags) });
+        }
+        let clean = match flags & FLAG_CLEAN {
             0 => None,
-            FLAG_CLEAN => Some(Clean { data_clusters: u64_at(bytes, 88)?, map_crc32c: u32_at(bytes, 96)? }),
-            flags => return Err(HeaderError::Field { name: "the flags", value: u64::from(flags) }),
+            _ => Some(Clean { data_clusters: u64_at(bytes, 88)?, map_crc32c: u32_at(bytes, 96)? }),
         };
         let device = text(bytes, 100, DEVICE_AT, MAX_DEVICE_BYTES, "device name")?;
         if !is_device_name(&device) {
@@ -136,6 +142,7 @@ impl Header {
             image: decode_image(bytes)?,
             host_boot: HostBoot(field(bytes, 64)?),
             owner_pid: u32_at(bytes, 80)?,
+            persistent: flags & FLAG_PERSISTENT != 0,
             clean,
         })
     }
@@ -210,6 +217,7 @@ mod tests {
             },
             host_boot: HostBoot([7; 16]),
             owner_pid: 4711,
+            persistent: false,
             clean: Some(Clean { data_clusters: 5, map_crc32c: 0x1234_5678 }),
         }
     }
@@ -233,6 +241,9 @@ mod tests {
         assert_eq!((&bytes[128..135], &bytes[256..263]), (&b"lab-07\0"[..], &b"boot-1\0"[..]));
         let dirty = Header { clean: None, ..sample() };
         assert_eq!(Header::decode(&dirty.encode()), Ok(dirty));
+        let persistent = Header { persistent: true, ..sample() };
+        assert_eq!(persistent.encode()[84], 3);
+        assert_eq!(Header::decode(&persistent.encode()), Ok(persistent));
     }
 
     #[test]
@@ -247,7 +258,7 @@ mod tests {
         assert_eq!(with(25, 3), HeaderError::Field { name: "the logical block", value: 768 });
         assert_eq!(with(16, 1), HeaderError::Field { name: "the device's size", value: (1 << 30) + 1 });
         assert_eq!(with(29, 32), HeaderError::Field { name: "the cluster", value: 8192 });
-        assert_eq!(with(84, 3), HeaderError::Field { name: "the flags", value: 3 });
+        assert_eq!(with(84, 5), HeaderError::Field { name: "the flags", value: 5 });
         assert_eq!(with(100, 0), HeaderError::Text("device name"));
         assert_eq!(with(100, 129), HeaderError::Text("device name"));
         assert_eq!(with(101, 65), HeaderError::Text("boot name"));

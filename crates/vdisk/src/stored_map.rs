@@ -8,7 +8,7 @@ use std::io;
 use crate::cluster::{CLUSTER_BYTES, CLUSTERS_A_SEGMENT, ClusterRun, State};
 use crate::file::CacheFile;
 use crate::header::Clean;
-use crate::layout::Layout;
+use crate::layout::{Layout, WhichMap};
 use crate::presence::PresenceMap;
 
 const ABSENT: u8 = 0x00;
@@ -39,23 +39,28 @@ pub(crate) fn store(file: &CacheFile, layout: Layout, run: ClusterRun, state: St
     file.write(layout.map_offset(run), bytes)
 }
 
-/// Reads the map, and what a clean close would say about it.
-pub(crate) fn load(file: &CacheFile, layout: Layout) -> Result<(PresenceMap, Clean), LoadError> {
+/// Reads a map, and what a clean close would say about it.
+pub(crate) fn load(
+    file: &CacheFile,
+    layout: Layout,
+    which: WhichMap,
+) -> Result<(PresenceMap, Clean), LoadError> {
     let map = PresenceMap::new(layout.clusters()).ok_or(LoadError::TooLarge(layout.clusters()))?;
     let mut sum = Sum::default();
-    let mut at = layout.map_start();
+    let (map_start, map_end) = layout.map(which);
+    let mut at = map_start;
     while let Some((start, end)) = file.next_data(at)? {
         // Data begins at a block of the file system, which may be smaller or larger than a page of ours.
         let mut page_at = start.saturating_sub(start % CLUSTER_BYTES).max(at);
-        while page_at < end.min(layout.header_start()) {
+        while page_at < end.min(map_end) {
             let mut page = [0; PAGE_BYTES];
             file.read(page_at, &mut page)?;
-            let first = page_at.saturating_sub(layout.map_start());
+            let first = page_at.saturating_sub(map_start);
             sum.add(first / CLUSTER_BYTES, &page);
             take_page(&map, first, &page)?;
             page_at = page_at.saturating_add(CLUSTER_BYTES);
         }
-        if end >= layout.header_start() {
+        if end >= map_end {
             break;
         }
         at = page_at;
@@ -67,21 +72,48 @@ pub(crate) fn load(file: &CacheFile, layout: Layout) -> Result<(PresenceMap, Cle
 /// What a clean close says about the map in memory.
 pub(crate) fn summarize(map: &PresenceMap) -> Clean {
     let mut sum = Sum::default();
-    let mut rest = ClusterRun { start: 0, end: map.clusters() };
-    while !rest.is_empty() {
-        let (state, run) = map.first_run(rest);
-        // Whole pages of absent clusters count nothing: go on with the page in which something else begins.
-        let first = match state {
-            State::Absent if run.end == map.clusters() => break,
-            State::Absent => run.end.saturating_sub(run.end % CLUSTER_BYTES),
-            State::Data | State::Hole => rest.start.saturating_sub(rest.start % CLUSTER_BYTES),
-        };
-        let end = first.saturating_add(CLUSTER_BYTES).min(map.clusters());
-        sum.add(first / CLUSTER_BYTES, &page(map, ClusterRun { start: first, end }));
-        rest.start = end;
+    for index in used_pages(map) {
+        sum.add(index, &page_of(map, index));
     }
     let data_clusters = map.count(ClusterRun { start: 0, end: map.clusters() }, State::Data);
     Clean { data_clusters, map_crc32c: sum.crc32c }
+}
+
+/// The pages of the map that are not all absent clusters.
+pub(crate) fn used_pages(map: &PresenceMap) -> impl Iterator<Item = u64> + '_ {
+    let mut rest = ClusterRun { start: 0, end: map.clusters() };
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let first = match map.first_run(rest) {
+            (State::Absent, run) if run.end == map.clusters() => return None,
+            (State::Absent, run) => run.end,
+            (State::Data | State::Hole, run) => run.start,
+        };
+        let page = first / CLUSTER_BYTES;
+        rest.start = page.saturating_add(1).saturating_mul(CLUSTER_BYTES);
+        Some(page)
+    })
+}
+
+/// Stores the whole of `map` as the current one in the file, over whatever stands there.
+pub(crate) fn store_all(file: &CacheFile, layout: Layout, map: &PresenceMap) -> io::Result<()> {
+    let (start, end) = layout.map(WhichMap::Current);
+    let store =
+        |page: u64| file.write(start.saturating_add(page.saturating_mul(CLUSTER_BYTES)), &page_of(map, page));
+    if file.punch(start, end.saturating_sub(start))? {
+        return used_pages(map).try_for_each(store);
+    }
+    // Where no hole can be had, the zeros must be written.
+    (0..end.saturating_sub(start) / CLUSTER_BYTES).try_for_each(store)
+}
+
+/// Page `index` of the map, as it is stored.
+pub(crate) fn page_of(map: &PresenceMap, index: u64) -> [u8; PAGE_BYTES] {
+    let start = index.saturating_mul(CLUSTER_BYTES).min(map.clusters());
+    let end = start.saturating_add(CLUSTER_BYTES).min(map.clusters());
+    page(map, ClusterRun { start, end })
 }
 
 /// The bytes of the clusters of `covered`, at most a page of them.

@@ -4,7 +4,9 @@
 //! like. Whatever changes the state of a cluster (a first write, which may have to fill up a cluster from the image;
 //! a discard) holds the *exclusive* lock of its segment, so that states stand still while it works. No thread ever
 //! holds two of them. Reads take none.
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult};
+
+use block::Patience;
 
 /// How many locks: writers of more threads than this would meet by chance anyway.
 const COUNT: u64 = 64;
@@ -18,26 +20,34 @@ impl Stripes {
         Self((0..COUNT).map(|_| RwLock::new(())).collect())
     }
 
-    /// The shared lock of a segment. A panic of another holder leaves nothing half-changed here: states are set last.
-    pub(crate) fn shared(&self, segment: u64) -> Option<RwLockReadGuard<'_, ()>> {
-        self.lock(segment).map(|lock| lock.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// The shared lock of a segment, if it is free at once.
-    pub(crate) fn try_shared(&self, segment: u64) -> Option<RwLockReadGuard<'_, ()>> {
-        match self.lock(segment)?.try_read() {
-            Ok(guard) => Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
+    /// The shared lock of a segment; `None` where it is not free and is not to be waited for. A panic of another
+    /// holder leaves nothing half-changed here: states are set last.
+    pub(crate) fn shared(&self, segment: u64, patience: Patience) -> Option<RwLockReadGuard<'_, ()>> {
+        let lock = self.lock(segment)?;
+        match patience {
+            Patience::Blocking => Some(lock.read().unwrap_or_else(PoisonError::into_inner)),
+            Patience::Now => at_once(lock.try_read()),
         }
     }
 
-    /// The exclusive lock of a segment.
-    pub(crate) fn exclusive(&self, segment: u64) -> Option<RwLockWriteGuard<'_, ()>> {
-        self.lock(segment).map(|lock| lock.write().unwrap_or_else(PoisonError::into_inner))
+    /// The exclusive lock of a segment, as [`shared`](Self::shared).
+    pub(crate) fn exclusive(&self, segment: u64, patience: Patience) -> Option<RwLockWriteGuard<'_, ()>> {
+        let lock = self.lock(segment)?;
+        match patience {
+            Patience::Blocking => Some(lock.write().unwrap_or_else(PoisonError::into_inner)),
+            Patience::Now => at_once(lock.try_write()),
+        }
     }
 
     fn lock(&self, segment: u64) -> Option<&RwLock<()>> {
         self.0.get(usize::try_from(segment % COUNT).ok()?)
+    }
+}
+
+fn at_once<G>(result: TryLockResult<G>) -> Option<G> {
+    match result {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }

@@ -18,7 +18,10 @@ use crate::fill::{CacheObserver, CacheUsage, Fill, FullCause};
 use crate::gate::Gate;
 use crate::header::Header;
 use crate::identity::{BootId, HostBoot, ImageFingerprint, ImageIdentity};
-use crate::layout::Layout;
+use crate::kind::WriteCacheKind;
+use crate::lasting::Lasting;
+use crate::layout::{Layout, WhichMap};
+use crate::persistent::{self, Kept, NotKept};
 use crate::presence::PresenceMap;
 use crate::stored_map;
 use crate::stripes::Stripes;
@@ -37,6 +40,8 @@ pub struct Volume {
     pub(crate) map: PresenceMap,
     pub(crate) stripes: Stripes,
     pub(crate) fill: Fill,
+    /// Of a persistent write cache.
+    pub(crate) lasting: Option<Lasting>,
     gate: Gate,
     observer: Arc<dyn CacheObserver>,
     path: PathBuf,
@@ -46,7 +51,8 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Begins a boot of the device: discards whatever write cache it had and starts with an empty one.
+    /// Begins a boot of the device. A volatile write cache starts empty, and whatever the device had is discarded; a
+    /// persistent one goes on with what it holds, as of the last flush at least.
     ///
     /// An earlier volume of the device must have been [closed](Self::close) or [abandoned](Self::abandon) first.
     /// May wait for storage.
@@ -62,26 +68,43 @@ impl Volume {
     ) -> Result<Self, OpenError> {
         config.check()?;
         let identity = ImageIdentity::new(&image.geometry(), fingerprint);
-        let too_large = || OpenError::TooLarge { size_bytes: identity.size_bytes };
-        let layout = Layout::new(identity.size_bytes).ok_or_else(too_large)?;
-        let map = PresenceMap::new(layout.clusters()).ok_or_else(too_large)?;
-        let host_boot =
-            HostBoot::current().map_err(failed("reading the boot of the host for", &config.path()))?;
-        let owner_pid = std::process::id();
+        let path = config.path();
+        let host_boot = HostBoot::current().map_err(failed("reading the boot of the host for", &path))?;
+        let persistent = config.kind == WriteCacheKind::Persistent;
         let header = Header {
             device: config.device.clone(),
             boot,
             image: identity,
             host_boot,
-            owner_pid,
+            owner_pid: std::process::id(),
+            persistent,
             clean: None,
         };
-        let old = directory::take(config)?;
-        if let Some(old) = &old {
-            invalidate(old).map_err(failed("discarding", &config.path()))?;
+        let layout = Layout::new(identity.size_bytes, persistent);
+        let layout = layout.ok_or(OpenError::TooLarge { size_bytes: identity.size_bytes })?;
+        if let WriteCacheKind::Memory(_) = config.kind {
+            let file = in_memory(layout, &header).map_err(failed("making", &path))?;
+            return Self::empty(image, file, layout, header, config, observer);
         }
-        let file = directory::replace(config, layout, &header, old.as_ref())?;
-        Ok(Self::assemble(image, file, layout, map, 0, header, config, observer))
+        let old = directory::take(config)?;
+        match old {
+            Some(file) if persistent => {
+                let (header, kept) = persistent::trusted(&file, &path, header)?;
+                kept.settle(&file, &header).map_err(failed("writing", &path))?;
+                Ok(Self::kept(image, file, kept, header, config, observer))
+            }
+            old => {
+                if let Some(old) = &old {
+                    invalidate(old).map_err(failed("discarding", &path))?;
+                }
+                let file = directory::replace(config, layout, &header, old.as_ref())?;
+                if persistent {
+                    let synced = file.sync().and_then(|()| directory::sync_directory(&config.directory));
+                    synced.map_err(failed("writing", &path))?;
+                }
+                Self::empty(image, file, layout, header, config, observer)
+            }
+        }
     }
 
     /// Goes on with the boot of the device that an earlier volume served, in this process or in one that has ended.
@@ -98,30 +121,17 @@ impl Volume {
     ) -> Result<Self, ResumeError> {
         config.check()?;
         let path = config.path();
-        let host = HostBoot::current().map_err(failed("reading the boot of the host for", &path))?;
+        if let WriteCacheKind::Memory(_) = config.kind {
+            return Err(ResumeError::NotKept { device: config.device.clone() });
+        }
+        let host_boot = HostBoot::current().map_err(failed("reading the boot of the host for", &path))?;
         let Some(file) = directory::take(config)? else { return Err(ResumeError::NoCache { path }) };
         let found = ImageIdentity::new(&image.geometry(), fingerprint);
-        let (header, layout) = trusted_header(&file, config, &boot, found, host)?;
-        let damaged = |what: String| ResumeError::Damaged { path: path.clone(), what };
-        let (map, summary) = match stored_map::load(&file, layout) {
-            Ok(loaded) => loaded,
-            Err(stored_map::LoadError::Io(source)) => return Err(failed("reading", &path)(source).into()),
-            Err(error) => return Err(damaged(error.to_string())),
-        };
-        if let Some(clean) = header.clean.filter(|clean| *clean != summary) {
-            return Err(damaged(format!("its map is {summary:?}, and was {clean:?} when it was closed")));
-        }
-        let was_clean = header.clean.is_some();
-        let header = Header { boot, host_boot: host, owner_pid: std::process::id(), clean: None, ..header };
-        let marked = file.write(layout.header_start(), &header.encode()).and_then(|()| {
-            // A host that crashes from here on must not find the old mark of a clean close beside new data.
-            if was_clean { file.sync() } else { Ok(()) }
-        });
-        marked.map_err(failed("writing", &path))?;
-        let volume =
-            Self::assemble(image, file, layout, map, summary.data_clusters, header, config, observer);
-        volume.report(None);
-        Ok(volume)
+        let stored = header_to_resume(&file, config, &boot, found, host_boot)?;
+        let kept = Kept::load(&file, &path, &stored, WhichMap::Current)?;
+        let header = Header { boot, host_boot, owner_pid: std::process::id(), clean: None, ..stored };
+        kept.settle(&file, &header).map_err(failed("writing", &path))?;
+        Ok(Self::kept(image, file, kept, header, config, observer))
     }
 
     /// How full the write cache is.
@@ -157,13 +167,38 @@ impl Volume {
         let _ = self.gate.close(|| self.file.unlock());
     }
 
-    #[allow(clippy::too_many_arguments, reason = "private, and each is a field")]
-    fn assemble(
+    /// A volume whose write cache holds nothing.
+    fn empty(
         image: Arc<dyn BlockDevice>,
         file: CacheFile,
         layout: Layout,
-        map: PresenceMap,
-        used_clusters: u64,
+        header: Header,
+        config: &WriteCacheConfig,
+        observer: Arc<dyn CacheObserver>,
+    ) -> Result<Self, OpenError> {
+        let map = PresenceMap::new(layout.clusters());
+        let map = map.ok_or(OpenError::TooLarge { size_bytes: header.image.size_bytes })?;
+        Ok(Self::assemble(image, file, Kept::nothing(layout, map), header, config, observer))
+    }
+
+    /// A volume that goes on with what its write cache holds.
+    fn kept(
+        image: Arc<dyn BlockDevice>,
+        file: CacheFile,
+        kept: Kept,
+        header: Header,
+        config: &WriteCacheConfig,
+        observer: Arc<dyn CacheObserver>,
+    ) -> Self {
+        let volume = Self::assemble(image, file, kept, header, config, observer);
+        volume.report(None);
+        volume
+    }
+
+    pub(crate) fn assemble(
+        image: Arc<dyn BlockDevice>,
+        file: CacheFile,
+        kept: Kept,
         header: Header,
         config: &WriteCacheConfig,
         observer: Arc<dyn CacheObserver>,
@@ -174,14 +209,20 @@ impl Volume {
             access: Access::ReadWrite,
             ..image.geometry()
         };
+        let lasting = header.persistent.then(Lasting::default);
+        if let Some(lasting) = lasting.as_ref().filter(|_| !kept.all_flushed) {
+            lasting.note_all(&kept.map);
+        }
+        let budget = config.kind.budget().cloned();
         Self {
             image,
             geometry,
             file,
-            layout,
-            map,
+            layout: kept.layout,
+            map: kept.map,
             stripes: Stripes::new(),
-            fill: Fill::new(config.limit, config.warn_percent, used_clusters),
+            fill: Fill::new(config.limit, config.warn_percent, kept.data_clusters, budget),
+            lasting,
             gate: Gate::default(),
             observer,
             path: config.path(),
@@ -192,7 +233,13 @@ impl Volume {
 
     /// Data first, then the mark that it is all there.
     fn make_lasting(&self) -> io::Result<()> {
-        self.file.sync()?;
+        if self.file.is_in_memory() {
+            return Ok(());
+        }
+        match &self.lasting {
+            Some(lasting) => lasting.flush(&self.file, self.layout, &self.map)?,
+            None => self.file.sync()?,
+        }
         let clean = Some(stored_map::summarize(&self.map));
         let header = Header { clean, ..self.header.clone() };
         self.file.write(self.layout.header_start(), &header.encode())?;
@@ -215,6 +262,7 @@ impl Volume {
             Failure::Refused(cause) => BlockError::NoSpace { what: self.describe_full(cause) },
             Failure::Cache(source) => BlockError::Storage { range, source },
             Failure::Image(error) => error,
+            Failure::WouldWait => BlockError::WouldBlock,
         })
     }
 
@@ -230,6 +278,11 @@ impl Volume {
                 self.path.display(),
                 usage.used,
                 usage.limit
+            ),
+            FullCause::Memory => format!(
+                "all write caches in the server's memory together have reached their limit; that of device \
+                 \"{device}\" uses {} of its own limit of {}",
+                usage.used, usage.limit
             ),
         }
     }
@@ -287,8 +340,8 @@ impl BlockDevice for Volume {
         Ok(())
     }
 
-    /// With [`Patience::Now`] only a write that lies in one segment, into clusters that hold data already, and only
-    /// where the file system can write so.
+    /// With [`Patience::Now`] only a write that lies in one segment: in memory any, in a file only one into clusters that
+    /// hold data already, and only where the file system can write so.
     fn write(&self, at: ByteOffset, data: &[u8], patience: Patience) -> Result<(), BlockError> {
         let range = self.geometry.check_writable(at, ByteLength::of(data))?;
         let _open = self.gate.enter(patience)?;
@@ -296,7 +349,7 @@ impl BlockDevice for Volume {
             return Ok(());
         }
         match patience {
-            Patience::Now => match self.overwrite_at_once(range, data) {
+            Patience::Now => match self.write_at_once(range, data) {
                 Ok(AtOnce::Done) => Ok(()),
                 Ok(AtOnce::WouldWait) => Err(BlockError::WouldBlock),
                 Err(failure) => self.conclude(range, Err(failure)),
@@ -305,10 +358,18 @@ impl BlockDevice for Volume {
         }
     }
 
-    /// Nothing is left to do: an acknowledged write has its data and its map in the page cache, which is what
-    /// survives the death of the process.
-    fn flush(&self, _patience: Patience) -> Result<(), BlockError> {
-        self.gate.pass()
+    /// Of a volatile write cache nothing is left to do: an acknowledged write has its data and its map in the page
+    /// cache, which is what survives the death of the process. A persistent one waits for the disk.
+    fn flush(&self, patience: Patience) -> Result<(), BlockError> {
+        let Some(lasting) = &self.lasting else { return self.gate.pass() };
+        let _open = self.gate.enter(patience)?;
+        match patience {
+            _ if lasting.is_flushed() => Ok(()),
+            Patience::Now => Err(BlockError::WouldBlock),
+            Patience::Blocking => lasting
+                .flush(&self.file, self.layout, &self.map)
+                .map_err(|source| storage_error(ByteOffset::ZERO, 0, source)),
+        }
     }
 
     fn discard(&self, range: ByteRange, patience: Patience) -> Result<(), BlockError> {
@@ -370,6 +431,14 @@ impl Drop for Volume {
     }
 }
 
+/// A write cache in memory.
+fn in_memory(layout: Layout, header: &Header) -> io::Result<CacheFile> {
+    let file = CacheFile::in_memory()?;
+    file.set_length(layout.file_bytes())?;
+    file.write(layout.header_start(), &header.encode())?;
+    Ok(file)
+}
+
 /// A crash of the host from here on may bring the old file back under its name. One that was in use is void then by
 /// itself; one that was closed cleanly must lose that mark for good first.
 fn invalidate(old: &CacheFile) -> io::Result<()> {
@@ -384,16 +453,16 @@ fn invalidate(old: &CacheFile) -> io::Result<()> {
 }
 
 /// The header of a file that the boot may go on with.
-fn trusted_header(
+fn header_to_resume(
     file: &CacheFile,
     config: &WriteCacheConfig,
     boot: &BootId,
     found: ImageIdentity,
     host: HostBoot,
-) -> Result<(Header, Layout), ResumeError> {
+) -> Result<Header, ResumeError> {
     let path = config.path();
-    let (header, layout) = match directory::read_header(file) {
-        Ok(read) => read,
+    let header = match directory::read_header(file) {
+        Ok((header, _)) => header,
         Err(ReadHeaderError::Damaged(what)) => return Err(ResumeError::Damaged { path, what }),
         Err(ReadHeaderError::Io(source)) => return Err(failed("reading", &path)(source).into()),
     };
@@ -409,7 +478,7 @@ fn trusted_header(
     if header.host_boot != host && header.clean.is_none() {
         return Err(ResumeError::Lost { path, boot: header.boot });
     }
-    Ok((header, layout))
+    Ok(header)
 }
 
 impl From<TakeError> for OpenError {
@@ -417,6 +486,26 @@ impl From<TakeError> for OpenError {
         match error {
             TakeError::InUse(error) => Self::InUse(error),
             TakeError::Io(error) => Self::Io(error),
+        }
+    }
+}
+
+impl From<NotKept> for OpenError {
+    fn from(error: NotKept) -> Self {
+        match error {
+            NotKept::Damaged { path, what } => Self::Damaged { path, what },
+            NotKept::ImageChanged { stored, found } => Self::ImageChanged { stored, found },
+            NotKept::Io(error) => Self::Io(error),
+        }
+    }
+}
+
+impl From<NotKept> for ResumeError {
+    fn from(error: NotKept) -> Self {
+        match error {
+            NotKept::Damaged { path, what } => Self::Damaged { path, what },
+            NotKept::ImageChanged { stored, found } => Self::ImageChanged { stored, found },
+            NotKept::Io(error) => Self::Io(error),
         }
     }
 }

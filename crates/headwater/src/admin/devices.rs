@@ -2,8 +2,9 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use serde::Deserialize;
 
 use super::api::{DeviceAnswer, DevicesAnswer, WriteCacheAnswer};
 use super::{Admin, Failure, blocking};
@@ -18,10 +19,19 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Json<DevicesAnswer>
     Json(DevicesAnswer { devices })
 }
 
+/// What a reset takes away besides.
+#[derive(Debug, Deserialize)]
+pub(super) struct ResetQuery {
+    /// The persistent write cache.
+    #[serde(default)]
+    discard_persistent: bool,
+}
+
 /// `POST /v1/devices/{name}/reset`: forgets the device's current boot and ends its sessions.
 pub(super) async fn reset(
     State(admin): State<Arc<Admin>>,
     Path(name): Path<String>,
+    Query(query): Query<ResetQuery>,
 ) -> Result<StatusCode, Failure> {
     let slot = DeviceName::parse(&name).ok().and_then(|name| admin.devices.by_name(&name));
     let slot = slot.ok_or_else(|| Failure::not_found(format!("there is no device \"{name}\"")))?;
@@ -32,11 +42,17 @@ pub(super) async fn reset(
         if let Some(ender) = ender.get() {
             targets.iter().for_each(|target| ender.end_target(target));
         }
+        if query.discard_persistent {
+            slot.discard_persistent()?;
+        }
         Ok(())
     })
     .await?;
     admin.recorder.end(&device, "reset by the administrator");
     tracing::info!(device = name, "current boot forgotten by the administrator");
+    if query.discard_persistent {
+        tracing::info!(device = name, "persistent write cache discarded by the administrator");
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -155,10 +155,13 @@ pub struct DeviceArgs {
 pub enum DeviceVerb {
     /// All devices, what they are doing, and how full their write caches are
     List,
-    /// Forget the device's current boot: its sessions end, and its next login begins with a clean disk
+    /// Forget the device's current boot: its sessions end, and its next login begins another
     Reset {
         /// The device
         device: String,
+        /// Also discard its persistent write cache, with all that the device wrote
+        #[arg(long)]
+        discard_persistent: bool,
     },
 }
 

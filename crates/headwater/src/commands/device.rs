@@ -17,9 +17,10 @@ pub async fn run(args: DeviceArgs) -> anyhow::Result<String> {
             let answer: DevicesAnswer = client.get("/v1/devices").await?;
             print(&answer, args.client.output, |answer| list(&answer.devices))
         }
-        DeviceVerb::Reset { device } => {
+        DeviceVerb::Reset { device, discard_persistent } => {
             let device = DeviceName::parse(&device).map_err(anyhow::Error::msg)?;
-            client.post(&format!("/v1/devices/{device}/reset")).await?;
+            let query = if discard_persistent { "?discard_persistent=true" } else { "" };
+            client.post(&format!("/v1/devices/{device}/reset{query}")).await?;
             Ok(String::new())
         }
     }

@@ -10,7 +10,7 @@ use toml::de::DeValue;
 
 use super::problem::Position;
 use super::reader::{Section, nearest};
-use super::storage::limit;
+use super::storage::{CacheKind, limit};
 use super::values::ByteSize;
 
 /// The longest device name: that of a host (RFC 1123 §2.1).
@@ -78,6 +78,8 @@ pub struct Device {
     pub initiator: IscsiName,
     /// What its initiator must prove.
     pub chap: Option<Chap>,
+    /// Its write cache's kind, where it has one of its own.
+    pub write_cache: Option<CacheKind>,
     /// Its write cache's limit, where it has one of its own.
     pub write_cache_limit: Option<ByteSize>,
     /// Where in the configuration.
@@ -175,12 +177,23 @@ fn read_device(section: &mut Section<'_>, vdisks: &[&str], prefix: &str) -> Opti
         })
     });
     let chap = read_chap(section);
+    let write_cache = section.string_as("write_cache", CacheKind::parse);
     let write_cache_limit = section.string_as("write_cache_limit", limit);
     section.finish();
     let name = name?;
     let initiator = initiator.or_else(|| derived_initiator(prefix, &name))?;
     let defined_at = section.position();
-    Some(Device { initiator, name, mac: mac?, vdisk: vdisk?, address, chap, write_cache_limit, defined_at })
+    Some(Device {
+        initiator,
+        name,
+        mac: mac?,
+        vdisk: vdisk?,
+        address,
+        chap,
+        write_cache,
+        write_cache_limit,
+        defined_at,
+    })
 }
 
 fn read_chap(section: &mut Section<'_>) -> Option<Chap> {

@@ -21,7 +21,7 @@ pub(crate) use devices::derived_initiator;
 pub use devices::{Chap, Device, DeviceName, UnknownDevices};
 pub use network::{AddressRange, DhcpPool, Interface, InterfaceMode, NetbootFiles};
 pub use problem::{Position, Problem, Problems};
-pub use storage::{ImageFormat, Vdisk, WriteCache};
+pub use storage::{CacheKind, ImageFormat, Vdisk, WriteCache};
 pub use values::ByteSize;
 
 use reader::Section;

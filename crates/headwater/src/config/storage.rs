@@ -33,11 +33,38 @@ pub struct Vdisk {
     pub defined_at: Position,
 }
 
+/// Where a device's writes go, and how long they are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheKind {
+    /// To a file, until the next boot.
+    Disk,
+    /// To the server's memory, until the next boot or the server's end.
+    Memory,
+    /// To a file, across boots.
+    Persistent,
+}
+
+impl CacheKind {
+    /// Reads a kind.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "disk" => Ok(Self::Disk),
+            "memory" => Ok(Self::Memory),
+            "persistent" => Ok(Self::Persistent),
+            _ => Err(format!("\"{text}\" is none of \"disk\", \"memory\" and \"persistent\"")),
+        }
+    }
+}
+
 /// `[write_cache]`: what devices write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteCache {
+    /// Where devices' writes go, where a device says nothing else.
+    pub kind: CacheKind,
     /// Where the files are.
     pub directory: PathBuf,
+    /// What all write caches in memory may take together.
+    pub memory_limit: ByteSize,
     /// The most that one device's write cache takes.
     pub limit: ByteSize,
     /// From how much of the limit on the administrator is warned.
@@ -141,14 +168,23 @@ fn locate(
 }
 
 pub(super) fn read_write_cache(root: &mut Section<'_>, state_dir: &Path) -> WriteCache {
-    let default =
-        WriteCache { directory: state_dir.join("write-cache"), limit: ByteSize(10 << 30), warn_percent: 80 };
+    let default = WriteCache {
+        kind: CacheKind::Disk,
+        directory: state_dir.join("write-cache"),
+        memory_limit: ByteSize(4 << 30),
+        limit: ByteSize(10 << 30),
+        warn_percent: 80,
+    };
     let Some(mut section) = root.section("write_cache") else { return default };
+    let kind = section.string_as("kind", CacheKind::parse);
     let directory = section.path("directory");
+    let memory_limit = section.string_as("memory_limit", limit);
     let limit = section.string_as("limit", limit);
     let warn = section.integer("warn_percent", 1..=100);
     section.finish();
     WriteCache {
+        kind: kind.unwrap_or(default.kind),
+        memory_limit: memory_limit.unwrap_or(default.memory_limit),
         directory: directory.unwrap_or(default.directory),
         limit: limit.unwrap_or(default.limit),
         warn_percent: warn.and_then(|percent| u8::try_from(percent).ok()).unwrap_or(default.warn_percent),

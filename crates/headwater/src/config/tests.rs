@@ -51,10 +51,10 @@ fn every_key_stands_in_the_default_file_and_in_the_documentation() {
         ("iscsi", "listen iqn_prefix"),
         ("http", "listen"),
         ("netboot", "boot_files"),
-        ("write_cache", "directory limit warn_percent"),
+        ("write_cache", "kind directory memory_limit limit warn_percent"),
         ("interface", "name mode tftp router_advertisements range netmask router dns lease"),
         ("vdisk", "name store file format"),
-        ("device", "name mac vdisk address initiator chap_user chap_secret write_cache_limit"),
+        ("device", "name mac vdisk address initiator chap_user chap_secret write_cache write_cache_limit"),
     ];
     for key in root.known() {
         assert!(docs.contains(&format!("`{key}`")) || docs.contains(&format!("[{key}]")), "docs: {key}");

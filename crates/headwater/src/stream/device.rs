@@ -182,6 +182,15 @@ impl DeviceSlot {
         Ok(std::mem::take(&mut disk.granted).into_iter().collect())
     }
 
+    /// Removes the device's persistent write cache, which no boot may be using: the next one begins with an empty one.
+    ///
+    /// # Errors
+    /// It is in use, or cannot be removed; in words.
+    pub fn discard_persistent(&self) -> std::io::Result<()> {
+        let _disk = self.disk();
+        vdisk::discard_persistent(&self.write_cache).map_err(|error| std::io::Error::other(describe(&error)))
+    }
+
     /// How full the write cache is; `None` while it is not open. Does not wait for an opening.
     #[must_use]
     pub fn usage(&self) -> Option<CacheUsage> {
@@ -282,6 +291,7 @@ impl DeviceSlot {
                 );
             }
             ResumeError::NoCache { .. }
+            | ResumeError::NotKept { .. }
             | ResumeError::OtherBoot(_)
             | ResumeError::Lost { .. }
             | ResumeError::ImageChanged { .. }
@@ -332,6 +342,10 @@ impl CacheObserver for CacheLog {
             FullCause::FileSystem => tracing::error!(
                 device, %used, %limit,
                 "the file system under the write cache is full before its limit: the device's writes fail"
+            ),
+            FullCause::Memory => tracing::error!(
+                device, %used, %limit,
+                "all write caches in memory together have reached memory_limit: the device's writes fail"
             ),
         }
     }

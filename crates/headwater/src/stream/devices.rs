@@ -7,11 +7,11 @@ use anyhow::Context;
 use block::ByteLength;
 use iscsi::directory::IscsiName;
 use netboot::director::MacAddress;
-use vdisk::WriteCacheConfig;
+use vdisk::{MemoryBudget, WriteCacheConfig, WriteCacheKind};
 
 use super::device::DeviceSlot;
 use super::images::Images;
-use crate::config::{Config, Device, DeviceName, Position, UnknownDevices, derived_initiator};
+use crate::config::{CacheKind, Config, Device, DeviceName, Position, UnknownDevices, derived_initiator};
 use crate::state::DeviceStates;
 
 /// The most machines that the configuration does not name and that are served all the same.
@@ -22,6 +22,7 @@ pub struct Devices {
     config: Arc<Config>,
     images: Images,
     states: DeviceStates,
+    memory: Arc<MemoryBudget>,
     table: Mutex<Table>,
 }
 
@@ -51,7 +52,8 @@ impl Devices {
     /// What is remembered of a device cannot be read.
     pub fn new(config: Arc<Config>, images: Images) -> anyhow::Result<Self> {
         let states = DeviceStates::new(&config.state_dir);
-        let devices = Self { config, images, states, table: Mutex::default() };
+        let memory = Arc::new(MemoryBudget::new(ByteLength::new(config.write_cache.memory_limit.0)));
+        let devices = Self { config, images, states, memory, table: Mutex::default() };
         for device in &devices.config.devices {
             let slot =
                 devices.make(device.clone()).context("what is remembered of a device cannot be read")?;
@@ -133,6 +135,7 @@ impl Devices {
             vdisk: vdisk.clone(),
             address: None,
             chap: None,
+            write_cache: None,
             write_cache_limit: None,
             defined_at: Position::default(),
         };
@@ -155,6 +158,11 @@ impl Devices {
         let write_cache = &self.config.write_cache;
         let limit = device.write_cache_limit.unwrap_or(write_cache.limit);
         let write_cache = WriteCacheConfig {
+            kind: match device.write_cache.unwrap_or(write_cache.kind) {
+                CacheKind::Disk => WriteCacheKind::Volatile,
+                CacheKind::Memory => WriteCacheKind::Memory(Arc::clone(&self.memory)),
+                CacheKind::Persistent => WriteCacheKind::Persistent,
+            },
             directory: write_cache.directory.clone(),
             device: device.name.as_str().to_owned(),
             limit: ByteLength::new(limit.0),

@@ -45,6 +45,7 @@ pub(crate) struct Fixture {
 impl Fixture {
     pub(crate) fn new(directory: &Path, image: Arc<dyn BlockDevice>) -> Self {
         let config = WriteCacheConfig {
+            kind: vdisk::WriteCacheKind::Volatile,
             directory: directory.to_owned(),
             device: "lab-07".into(),
             limit: ByteLength::new(1 << 40),

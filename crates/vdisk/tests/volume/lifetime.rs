@@ -26,7 +26,7 @@ fn patch_header(fixture: &Fixture, at: usize, bytes: &[u8]) {
 }
 
 /// As if the host had been restarted since.
-fn restart_host(fixture: &Fixture) {
+pub(crate) fn restart_host(fixture: &Fixture) {
     patch_header(fixture, 64, &[0x11; 16]);
 }
 

@@ -3,6 +3,7 @@ mod conformance;
 mod damage;
 mod death;
 mod fixture;
+mod kinds;
 mod lifetime;
 mod limits;
 mod model;
