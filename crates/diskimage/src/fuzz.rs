@@ -14,6 +14,10 @@ use crate::mutable::MutableImage;
 use crate::storage::{CrashStorage, MemoryStorage, Storage};
 use crate::vmdk::Vmdk;
 
+mod operations;
+
+pub use operations::{operations, replay_parts};
+
 /// How many extents of an image are looked at from its start and before its end.
 const MAX_EXTENTS: usize = 64;
 /// How much is read in one go.
@@ -29,9 +33,14 @@ pub fn open_bytes(data: &[u8]) {
 /// their format wants them. The checksums of what lies there are made right, so that they do not keep every change
 /// from reaching what is behind them.
 pub fn open_parts(data: &[u8]) {
+    open_storage(&file_of_parts(data));
+}
+
+/// The file that `data` lists, with its checksums made right.
+fn file_of_parts(data: &[u8]) -> MemoryStorage {
     let [mut file, ..] = files_of(data, u64::MAX);
     seal(&mut file);
-    open_storage(&file);
+    file
 }
 
 /// As [`open_parts`], as a qcow2 image.

@@ -17,8 +17,9 @@
 //! name.
 //!
 //! # An image does not change while it is open
-//! Images are opened for reading only, and the map from disk to file is kept in memory as it was first seen. Who
-//! changes a file under a reader gets the mixture; the layers above hold published images immutable.
+//! An [`Image`] is opened for reading only, and the map from disk to file is kept in memory as it was first seen. Who
+//! changes a file under a reader gets the mixture; the layers above hold published images immutable. A
+//! [`MutableImage`] is its file's only writer and only reader.
 //!
 //! `docs/design/diskimage.md` lists what is read, which rules are held, and what is refused.
 #![deny(

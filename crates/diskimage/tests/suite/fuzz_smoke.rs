@@ -159,3 +159,22 @@ fn changed_chains_do_not_break_the_readers() {
     fuzz::open_chain(&seed);
     Mutator::new(vec![seed], 64 << 10).run(4000, fuzz::open_chain);
 }
+
+#[test]
+fn changed_operations_leave_every_image_as_its_model() {
+    let mut seeds = Vec::new();
+    for kind in 0..64 {
+        let mut rng = mutate::Rng::new(u64::from(kind) + 1);
+        let operations = (0..12).flat_map(|_| rng.next().to_le_bytes());
+        seeds.push([kind].into_iter().chain(operations).collect::<Vec<u8>>());
+        fuzz::operations(seeds.last().unwrap());
+    }
+    Mutator::new(seeds, 512).run(60, fuzz::operations);
+}
+
+#[test]
+fn changed_logs_are_replayed_into_a_file_as_in_memory() {
+    let seeds = vec![parts(&vhdx(true)), parts(&vhdx(false))];
+    seeds.iter().for_each(|seed| fuzz::replay_parts(seed));
+    Mutator::new(seeds, 64 << 10).run(1000, fuzz::replay_parts);
+}
