@@ -27,5 +27,6 @@ mod vhdx_check;
 mod vhdx_crash;
 mod vhdx_create;
 mod vhdx_edit;
+mod vhdx_interop;
 mod vhdx_repair;
 mod vhdx_write;

@@ -2,11 +2,13 @@
 //! random: nothing that a flush acknowledged may be lost, every other logical block holds what it held or was given,
 //! the file is sound, and qemu makes the same of it as we do.
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use block::{BlockDevice, ByteLength, ByteOffset, ByteRange, Patience};
+use diskimage::check::{self, Severity};
 use diskimage::storage::{CrashStorage, Event, MemoryStorage, Survival};
-use diskimage::{Image, MutableImage, OpenOptions};
+use diskimage::{Format, Image, MutableImage, OpenOptions};
 use mutate::Rng;
 
 use crate::builder::{MIB, Vhdx};
@@ -217,6 +219,7 @@ impl Run {
         let (file, may) = self.crash(moment, &mut rng);
         let what = format!("moment {moment} of {}, seed {seed}", self.storage.moments());
         let recovered = Arc::new(CrashStorage::new(file.clone()));
+        assert_sound(&file, &what);
         let image = open(&recovered, self.parent.clone());
         let seen = self.disk.look(&image);
         for (sector, stamp) in &seen {
@@ -248,12 +251,18 @@ impl Run {
         image.write(disk.range(sector, 1).start(), &disk.stamped(sector, 999), Patience::Blocking).unwrap();
         seen.insert(sector, 999);
         image.close().unwrap();
+        assert_sound(&storage.now(), "after another write");
         assert_eq!(disk.look(&open(storage, self.parent.clone())), seen, "after another write");
         if !disk.has_parent {
             let reader = Image::from_storage(Box::new(storage.now()), OpenOptions::default()).unwrap();
             assert!(!reader.info().log_replayed, "a file that was closed has an empty log");
         }
     }
+}
+
+fn assert_sound(file: &MemoryStorage, what: &str) {
+    let report = check::check(file, Format::Vhdx).unwrap();
+    assert_eq!(report.count(Severity::Error), 0, "{what}: {:?}", report.findings());
 }
 
 /// Random steps, with runs that begin and end near the ends of blocks.
@@ -317,9 +326,63 @@ fn qemu_replays_a_crashed_file_as_we_do() {
     for _ in 0..25 {
         let moment = rng.below(run.storage.moments() as u64 + 1) as usize;
         let (file, _) = run.crash(moment, &mut rng);
-        save(&file, &path);
-        let ours = Image::from_storage(Box::new(file), OpenOptions::default()).unwrap();
-        qemu_img(&["check", "-q", "-r", "all"], &[&path]);
-        assert_same(&ours, &qemu_raw("vhdx", &path));
+        assert_qemu_agrees(file, &path);
     }
+}
+
+/// Every block is written and discarded by turns, with a flush behind each: so often that the log begins anew several
+/// times.
+fn through_the_log_and_round(disk: Disk) -> Run {
+    let per_block = disk.per_block();
+    let step = |turn: u64| {
+        let sector = (turn / 2 % disk.blocks) * per_block;
+        match turn % 4 {
+            0 | 2 if (turn / 8).is_multiple_of(2) => Step::Write { sector, sectors: 3 },
+            0 | 2 => Step::Discard { sector, sectors: per_block.min(disk.sectors() - sector) },
+            _ => Step::Flush,
+        }
+    };
+    Run::of(disk, (0..800).map(step))
+}
+
+/// The moments at which the log is turned off or on: those around changes of the headers.
+fn header_moments(run: &Run) -> Vec<usize> {
+    let is_header = |event: &Event| matches!(event, Event::Write { at, .. } if at.get() < MIB);
+    let events = run.storage.events();
+    let places = (0..events.len()).filter(|&place| is_header(&events[place]));
+    let mut moments: Vec<usize> = places.flat_map(|place| place.saturating_sub(3)..place + 5).collect();
+    moments.dedup();
+    moments.retain(|&moment| moment <= events.len());
+    moments
+}
+
+#[test]
+fn nothing_is_lost_where_the_log_begins_anew() {
+    for has_parent in [false, true] {
+        let run = through_the_log_and_round(Disk { blocks: 4, block_mib: 1, sector: 512, has_parent });
+        let moments = header_moments(&run);
+        assert!(moments.len() > 24, "the log has not begun anew");
+        for moment in moments.into_iter().chain((0..run.storage.moments()).step_by(97)) {
+            run.check(moment, 5);
+        }
+    }
+}
+
+#[test]
+fn qemu_replays_a_log_that_has_begun_anew_as_we_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("crashed.vhdx");
+    let run = through_the_log_and_round(Disk { blocks: 4, block_mib: 1, sector: 512, has_parent: false });
+    let mut rng = Rng::new(3);
+    for moment in header_moments(&run).into_iter().step_by(4).take(12) {
+        let (file, _) = run.crash(moment, &mut rng);
+        assert_qemu_agrees(file, &path);
+    }
+}
+
+fn assert_qemu_agrees(file: MemoryStorage, path: &Path) {
+    save(&file, path);
+    let ours = Image::from_storage(Box::new(file), OpenOptions::default()).unwrap();
+    qemu_img(&["check", "-q", "-r", "all"], &[path]);
+    assert_same(&ours, &qemu_raw("vhdx", path));
 }
