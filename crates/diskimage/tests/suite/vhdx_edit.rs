@@ -130,9 +130,17 @@ fn child_that_hides_its_parent_shrinks() {
     let image = open(&storage, below());
     image.write_zeroes(range(2 * MIB, 2 * MIB), Patience::Blocking).unwrap();
     image.close().unwrap();
-    resize(&storage, below(), 2 * MIB).unwrap();
-    assert!(contents(&open(&storage, below())) == pattern(4 << 20)[..2 << 20]);
+    let image = open(&storage, below());
+    image.write_zeroes(range(MIB + 4096, MIB - 4096), Patience::Blocking).unwrap();
+    image.close().unwrap();
+    resize(&storage, below(), MIB + 4096).unwrap();
+    let report = check::check(&storage.now(), Format::Vhdx).unwrap();
+    let behind = report.findings().iter().find(|finding| finding.code.ends_with("behind-disk"));
+    assert_eq!(behind, None, "what the disk does not have any more has left no trace");
+    assert!(contents(&open(&storage, below())) == pattern(4 << 20)[..(1 << 20) + 4096]);
     resize(&storage, below(), 4 * MIB).unwrap();
+    let bytes = read(&open(&storage, below()), MIB + 4096, (1 << 20) - 4096);
+    assert!(bytes.iter().all(|&byte| byte == 0));
     assert!(read(&open(&storage, below()), 2 * MIB, 2 << 20).iter().all(|&byte| byte == 0));
 }
 

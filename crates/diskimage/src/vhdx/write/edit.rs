@@ -130,8 +130,11 @@ impl VhdxWriter {
             self.commit()?;
             block = end;
         }
-        self.tables_mut().shape = new;
-        Ok(())
+        let mut tables = self.tables_mut();
+        tables.drop_bits_behind(new.virtual_bytes, storage)?;
+        tables.shape = new;
+        drop(tables);
+        Ok(self.commit()?)
     }
 
     /// Changes what the file says of its parent.
@@ -240,6 +243,18 @@ impl Tables {
             State::NotPresent if parent_bytes > old_bytes => self.fill(part, Fill::Zeros, storage),
             State::NotPresent | State::Undefined | State::Zero | State::Unmapped => Ok(()),
         }
+    }
+
+    /// Clears the bits of what the last block of the disk, which is to end at `end`, has behind that end ([MS-VHDX]
+    /// §2.4.2).
+    fn drop_bits_behind(&mut self, end: u64, storage: &dyn WritableStorage) -> Result<(), ResolveError> {
+        let (block, within) = (end / self.shape.block_bytes, end % self.shape.block_bytes);
+        let entry = self.look(storage, |tables| tables.entry(block))?;
+        if within == 0 || entry.state != State::Partial {
+            return Ok(());
+        }
+        let length = self.shape.used_bytes(block).saturating_sub(within);
+        self.set_bits(Part { block, within, length }, false, storage)
     }
 
     /// Takes a block behind the disk's end out of the table.

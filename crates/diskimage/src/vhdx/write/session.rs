@@ -192,3 +192,58 @@ impl Session {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use block::ByteLength;
+
+    use super::super::super::{MIB, header, replay};
+    use super::*;
+    use crate::storage::{CrashStorage, MemoryStorage};
+
+    fn pages(count: u64) -> Vec<(u64, Box<Page>)> {
+        (0..count).map(|n| (3 * MIB + n * SECTOR_BYTES, Box::new([n as u8 | 1; 4096]))).collect()
+    }
+
+    #[test]
+    fn more_pages_than_the_ring_holds_take_several_turns() {
+        let storage = CrashStorage::new(MemoryStorage::sparse(ByteLength::new(8 * MIB)));
+        let first = Header::new(5, Guid::NIL, Guid::NIL, MIB, 1 << 20);
+        storage.write_at(ByteOffset::new(PLACES[0]), &first.encode()).unwrap();
+        let mut session = Session::new(&first, PLACES[0]).unwrap();
+        let pages = pages(600);
+        let (mut rest, mut turns) = (pages.as_slice(), 0);
+        while !rest.is_empty() {
+            let logged = session.log(rest, 8 * MIB, &storage).unwrap();
+            // Two entries of 126 pages fill 254 sectors of 256, and one page more the rest.
+            assert_eq!(logged, rest.len().min(253));
+            let (now, _) = header::read_current_with_place(&storage).unwrap();
+            let overlay = replay::replay(&storage, &now).unwrap();
+            for (at, page) in &rest[..logged] {
+                let (piece, _) = overlay.at(*at);
+                let Some(super::super::super::overlay::Piece::Sector(bytes)) = piece else { panic!() };
+                assert_eq!(**bytes, **page);
+            }
+            rest = &rest[logged..];
+            turns += 1;
+            session.turn_log_off(&storage).unwrap();
+        }
+        assert_eq!(turns, 3);
+        assert!(!session.is_log_on());
+    }
+
+    #[test]
+    fn ring_without_room_begins_anew_under_another_identifier() {
+        let storage = CrashStorage::new(MemoryStorage::sparse(ByteLength::new(8 * MIB)));
+        let first = Header::new(5, Guid::NIL, Guid::NIL, MIB, 1 << 20);
+        let mut session = Session::new(&first, PLACES[0]).unwrap();
+        let mut guids = Vec::new();
+        for turn in 0..6 {
+            session.log(&pages(100), 8 * MIB, &storage).unwrap();
+            let (now, _) = header::read_current_with_place(&storage).unwrap();
+            assert!(replay::replay(&storage, &now).is_ok(), "turn {turn}");
+            guids.push(now.log_guid);
+        }
+        assert!(guids[0] == guids[1] && guids[1] != guids[2] && guids[2] == guids[3] && guids[3] != guids[4]);
+    }
+}
