@@ -174,10 +174,33 @@ fn versions_are_made_merged_and_told_as_a_tree() {
 }
 
 #[test]
+fn parent_that_moved_is_found_again_by_a_rebase() {
+    let bench = Bench::new();
+    raw(&bench);
+    for ending in ["vhdx", "vhd"] {
+        let (base, child, moved) =
+            (format!("base.{ending}"), format!("child.{ending}"), format!("moved.{ending}"));
+        bench.ok(&["convert", "disk.raw", &base]);
+        bench.ok(&["snapshot", &base, &child]);
+        std::fs::rename(bench.path(&base), bench.path(&moved)).unwrap();
+        let refused = bench.refused(&["info", &child]);
+        assert!(refused.contains("rebase"), "says what to do: {refused}");
+        bench.ok(&["rebase", &child, &moved]);
+        bench.ok(&["compare", "disk.raw", &child]);
+        bench.ok(&["convert", "disk.raw", &base]);
+        let refused = bench.refused(&["rebase", &child, &base]);
+        assert!(refused.contains(&base), "another image, though it holds the same: {refused}");
+        bench.ok(&["rebase", &child, &base, "--compare"]);
+        std::fs::remove_file(bench.path(&moved)).unwrap();
+        bench.ok(&["compare", "disk.raw", &child]);
+    }
+}
+
+#[test]
 fn disk_grows_and_shrinks_where_its_end_is_unused() {
     let bench = Bench::new();
     raw(&bench);
-    for name in ["a.vhdx", "a.raw"] {
+    for name in ["a.vhdx", "a.vhd", "a.raw"] {
         bench.ok(&["convert", "disk.raw", name]);
         bench.ok(&["resize", name, "+20M"]);
         assert_eq!(bench.json(&["info", name])["virtual_size_bytes"], 32 << 20, "{name}");

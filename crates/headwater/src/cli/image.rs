@@ -69,6 +69,8 @@ pub enum ImageVerb {
     Compact(CompactArgs),
     /// Make a differencing image: a new version that begins with the contents of its parent
     Snapshot(SnapshotArgs),
+    /// Tell a differencing image where its parent is now
+    Rebase(RebaseArgs),
 }
 
 /// What a new image is to be.
@@ -338,6 +340,21 @@ pub struct SnapshotArgs {
     /// How much of the disk one block holds
     #[arg(long, value_name = "SIZE", value_parser = ByteSize::parse)]
     pub block_size: Option<ByteSize>,
+}
+
+/// `headwater image rebase`.
+#[derive(Debug, Args)]
+pub struct RebaseArgs {
+    /// The differencing image
+    pub child: PathBuf,
+    /// Its parent, where it is now: the file that the child was made on, which it recognises
+    pub parent: PathBuf,
+    /// Take a file that the child does not recognise, if it holds the same as the present parent
+    #[arg(long, conflicts_with = "unsafe")]
+    pub compare: bool,
+    /// Take any file. If it does not hold what the child was made on, the child's disk is damaged
+    #[arg(long)]
+    pub r#unsafe: bool,
 }
 
 fn rate(text: &str) -> Result<NonZeroU64, String> {

@@ -10,8 +10,8 @@ mod image;
 
 pub use image::{
     CheckArgs, CompactArgs, CompareArgs, ConvertArgs, CreateArgs, ImageArgs, ImageOptions, ImageVerb,
-    InfoArgs, MapArgs, MergeArgs, NewSize, Pace, ResizeArgs, RunKind, SectorSize, SnapshotArgs, Subformat,
-    Target, WritableFormat,
+    InfoArgs, MapArgs, MergeArgs, NewSize, Pace, RebaseArgs, ResizeArgs, RunKind, SectorSize, SnapshotArgs,
+    Subformat, Target, WritableFormat,
 };
 
 /// What a command exits with that was done and whose answer is no.

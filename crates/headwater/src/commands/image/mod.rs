@@ -15,6 +15,7 @@ mod create;
 mod info;
 mod map;
 mod merge;
+mod rebase;
 mod resize;
 mod snapshot;
 mod target;
@@ -35,6 +36,7 @@ pub async fn run(args: ImageArgs) -> anyhow::Result<Answer> {
         ImageVerb::Merge(args) => merge::run(args, options).await.map(Answer::text),
         ImageVerb::Compare(args) => compare::run(args, options).await,
         ImageVerb::Compact(args) => compact::run(args, options).await.map(Answer::text),
+        ImageVerb::Rebase(args) => rebase::run(args, options).await.map(Answer::text),
         ImageVerb::Resize(args) => resize::run(&args, &options).map(Answer::text),
         ImageVerb::Snapshot(args) => snapshot::run(&args, &options).map(Answer::text),
     }

@@ -3,16 +3,22 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use block::{BlockDevice, ByteLength};
-use diskimage::{Childless, Image, MutableImage};
+use diskimage::chain::Store;
+use diskimage::{Image, MutableImage};
 
-use super::open;
+use super::{open, reading};
 use crate::cli::{ImageOptions, NewSize, ResizeArgs};
 use crate::columns::bytes;
 
 pub(super) fn run(args: &ResizeArgs, options: &ImageOptions) -> anyhow::Result<String> {
     let image = open(&args.file, args.format, options)?;
     let old = image.virtual_size();
-    let parent = parent(&image, options)?;
+    let parent = Image::open_parent_of(&args.file, reading(args.format, options))?;
+    let parent = parent.map(|parent| Arc::new(parent) as Arc<dyn BlockDevice>);
+    let store = match &options.store {
+        Some(store) => Store::open(store),
+        None => Store::around(&args.file),
+    }?;
     drop(image);
     let new = match args.size {
         NewSize::To(size) => Some(size.0),
@@ -26,17 +32,9 @@ pub(super) fn run(args: &ResizeArgs, options: &ImageOptions) -> anyhow::Result<S
         );
     }
     let resize = || {
-        let image = MutableImage::open(&args.file, args.format, parent, &Childless)?;
+        let image = MutableImage::open(&args.file, args.format, parent, &store)?;
         anyhow::Ok(image.resize(new)?)
     };
     resize().with_context(|| format!("{:?} cannot be resized", args.file))?;
     Ok(format!("{}: {} before, {} now\n", args.file.display(), bytes(old.get()), bytes(new.get())))
-}
-
-/// What shows through where a differencing image holds nothing.
-fn parent(image: &Image, options: &ImageOptions) -> anyhow::Result<Option<Arc<dyn BlockDevice>>> {
-    let layers = image.layers();
-    let [.., below, _] = layers.as_slice() else { return Ok(None) };
-    let Some(path) = &below.path else { return Ok(None) };
-    Ok(Some(Arc::new(open(path, Some(below.info.format), options)?)))
 }

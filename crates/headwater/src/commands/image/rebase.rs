@@ -1,0 +1,20 @@
+//! `headwater image rebase`: where the parent is now.
+use diskimage::ops::{Trust, rebase};
+
+use super::reading;
+use super::work::{Manner, watched};
+use crate::cli::{ImageOptions, RebaseArgs};
+
+pub(super) async fn run(args: RebaseArgs, options: ImageOptions) -> anyhow::Result<String> {
+    let trust = match (args.compare, args.r#unsafe) {
+        (true, _) => Trust::Contents,
+        (false, true) => Trust::Caller,
+        (false, false) => Trust::Linkage,
+    };
+    let manner = Manner { what: "comparing", quiet: options.quiet, limit: None };
+    watched(manner, move |watch| {
+        Ok(rebase(&args.child, &args.parent, trust, &reading(None, &options), watch)?)
+    })
+    .await?;
+    Ok(String::new())
+}
