@@ -229,3 +229,36 @@ fn parent_is_wanted_by_children_only_and_with_the_same_sectors() {
     assert!(refusal(false, Some(parent(vec![0; 4096], 512))).contains("no differencing one"));
     assert!(refusal(true, Some(parent(vec![0; 4096], 4096))).contains("sectors of 4096 bytes"));
 }
+
+#[test]
+fn flushes_beside_writers_keep_what_each_had_written() {
+    const WRITERS: u64 = 3;
+    let below = || Some(parent(pattern(4 << 20), 512));
+    let storage = Arc::new(CrashStorage::new(empty(4 * MIB, 1, 512, true).build()));
+    let image = open(&storage, below());
+    let sectors = 4 * MIB / 512;
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let image = &image;
+            scope.spawn(move || {
+                for sector in (writer..sectors).step_by(7 * WRITERS as usize) {
+                    let data = [(sector % 251) as u8; 512];
+                    image.write(ByteOffset::new(sector * 512), &data, Patience::Blocking).unwrap();
+                    if sector % 11 == 0 {
+                        image.flush(Patience::Blocking).unwrap();
+                    }
+                }
+                image.flush(Patience::Blocking).unwrap();
+            });
+        }
+    });
+    // Nothing was written after the last flush of each: a crash loses nothing.
+    drop(image);
+    let file = storage.crashed(storage.moments(), |_| diskimage::storage::Survival::Lost);
+    let found = contents(&open(&Arc::new(CrashStorage::new(file)), below()));
+    let mut model = pattern(4 << 20);
+    for sector in (0..WRITERS).flat_map(|writer| (writer..sectors).step_by(7 * WRITERS as usize)) {
+        model[sector as usize * 512..][..512].fill((sector % 251) as u8);
+    }
+    assert!(found == model);
+}
