@@ -20,7 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("headwater", &["block", "diskimage", "iscsi", "netboot", "scsi", "vdisk"]),
     ("mutate", &[]),
     ("lab", &[]),
-    ("xtask", &["lab"]),
+    ("xtask", &["block", "diskimage", "lab"]),
 ];
 
 /// What tests may use besides.

@@ -71,6 +71,10 @@ const NBDSH: Package = package(
 );
 const GNUTLS: Package = package("gnutls-bin", "/usr/bin/certtool", "makes certificates for tests of TLS");
 const FIO: Package = package("fio", "/usr/bin/fio", "writes to disks and verifies, and measures them");
+const XFSPROGS: Package = package("xfsprogs", "/sbin/mkfs.xfs", "makes file systems that can clone");
+const BTRFS: Package =
+    package("btrfs-progs", "/sbin/mkfs.btrfs", "makes another kind of file systems that can clone");
+const TIME: Package = package("time", "/usr/bin/time", "measures the memory of programs");
 
 /// What `cargo xtask demo` needs: images, a lab network and target devices.
 pub const DEMO: &[Package] = &[
@@ -82,11 +86,12 @@ pub const DEMO: &[Package] = &[
 pub const TEST: &[Package] = &[
     MMDEBSTRAP, FDISK, E2FSPROGS, DOSFSTOOLS, MTOOLS, GRUB, GRUB_BIOS, GRUB_UEFI, ZSTD, XZ, KMOD, CPIO,
     QEMU_UTILS, QEMU, OVMF, IPXE_ROMS, IPXE, IPROUTE, UTIL_LINUX, DNSMASQ, OPEN_ISCSI, LIBISCSI, QEMU_ISCSI,
-    SEVEN_ZIP, LIBVHDI, TGT, BUSYBOX, TFTP, CURL, PYTHON, LIBNBD, NBDSH, GNUTLS, FIO,
+    SEVEN_ZIP, LIBVHDI, TGT, BUSYBOX, TFTP, CURL, PYTHON, LIBNBD, NBDSH, GNUTLS, FIO, XFSPROGS, BTRFS,
 ];
 
 /// What `cargo xtask bench` needs.
-pub const BENCH: &[Package] = &[QEMU_UTILS, QEMU_ISCSI, LIBISCSI, TGT, NBDKIT, NBD_SERVER, LIBNBD, FIO];
+pub const BENCH: &[Package] =
+    &[QEMU_UTILS, QEMU_ISCSI, LIBISCSI, TGT, NBDKIT, NBD_SERVER, LIBNBD, FIO, XFSPROGS, TIME];
 
 /// Those of the packages whose file is not here.
 #[must_use]

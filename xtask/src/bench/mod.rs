@@ -2,6 +2,7 @@
 //!
 //! Every bench gives [`Measure`]s. A measure holds the medians of ours and the peer's, whose runs alternate, so that
 //! a machine whose speed drifts treats both alike; what is claimed is their ratio.
+mod image;
 mod nbd;
 mod process;
 mod stream;
@@ -24,6 +25,8 @@ pub(crate) struct BenchArguments {
 enum Bench {
     /// The data plane: reads over iSCSI against tgt, over NBD against nbdkit, qemu-nbd and nbd-server
     Stream(stream::StreamArguments),
+    /// Work on disk images: convert, compare, check and merge, against qemu-img and cp
+    Image(image::ImageArguments),
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -64,6 +67,7 @@ pub(crate) enum Aim {
 pub(crate) fn bench(arguments: &BenchArguments) -> Result<()> {
     let measures = match &arguments.bench {
         Bench::Stream(stream) => stream::measure(stream)?,
+        Bench::Image(image) => image::measure(image)?,
     };
     match arguments.output {
         Output::Table => table(&measures),
