@@ -392,7 +392,7 @@ fn unix_socket_is_reached_by_uri() {
 fn inherited_socket_is_served() {
     // Built by `cargo test` along with the tests, in the folder beside theirs.
     let test = std::env::current_exe().unwrap();
-    let serve = test.parent().unwrap().parent().unwrap().join("examples/serve");
+    let serve = test.parent().unwrap().parent().unwrap().join("examples/nbd_serve");
     let script = format!(
         "h.connect_systemd_socket_activation([\"{}\", \"--activated\", \"8M\"])\nassert h.get_size() == 8 << 20\nh.pwrite(b'q' * 512, 0)\nassert h.pread(512, 0) == b'q' * 512\n",
         serve.display()

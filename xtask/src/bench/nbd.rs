@@ -1,8 +1,8 @@
 //! The NBD rows of `cargo xtask bench stream`: reads from a raw image that is hot in the page cache, against nbdkit,
 //! qemu-nbd and nbd-server.
 //!
-//! All four serve the same file on loopback at once; ours is the example `serve` of the crate `nbd`, so that the protocol
-//! is measured and nothing else. `blast`, an example of the same crate, is a pipelined client that costs little, and so
+//! All four serve the same file on loopback at once; ours is the example `nbd_serve` of the crate `nbd`, so that the protocol
+//! is measured and nothing else. `nbd_blast`, an example of the same crate, is a pipelined client that costs little, and so
 //! shows what the servers can; fio and nbdcopy show what usual clients get. Runs go round the servers in turn. CPU time
 //! is that of the server's process and its children, kernel time on its behalf included, divided by what the client
 //! counted.
@@ -92,7 +92,7 @@ struct Sample {
 /// Measures and compares.
 pub(super) fn measure(arguments: &StreamArguments, folder: &Path, raw: &Path) -> Result<Vec<Measure>> {
     run(&mut cargo(&["build", "--release", "--package", "nbd", "--examples"]))?;
-    let blast = target().join("release/examples/blast");
+    let blast = target().join("release/examples/nbd_blast");
     let contenders = start(folder, raw)?;
     let mut measures = Vec::new();
     for workload in &WORKLOADS {
@@ -211,7 +211,7 @@ fn start(folder: &Path, raw: &Path) -> Result<Vec<Contender>> {
         let log = folder.join(format!("nbd-{port}.log"));
         Ok(Contender { name, port, server: Server::start(command, port, &log)?, small_aim })
     };
-    let serve: PathBuf = target().join("release/examples/serve");
+    let serve: PathBuf = target().join("release/examples/nbd_serve");
     let ours = format!("127.0.0.1:{OUR_PORT}");
     let (config, pid_file) = (folder.join("nbd-server.conf"), folder.join("nbd-server.pid"));
     std::fs::write(

@@ -1,8 +1,8 @@
 //! The files of an image, from the leaf down to its base, as one map of the disk.
 //!
-//! A differencing image holds what differs from its parent, which may be one itself. [`open()`] finds the parents,
+//! A differencing image holds what differs from its parent, which may be one itself. `open` finds the parents,
 //! confined to a [`Store`], and holds each to what its child says of it. From then on the chain is one map of the disk
-//! ([`flat`]): which file a run comes from is decided once. A chain does not change while it is open; who writes into
+//! (`flat`): which file a run comes from is decided once. A chain does not change while it is open; who writes into
 //! its leaf opens that for writing, with the rest of the chain below it.
 use block::{ByteRange, Patience};
 

@@ -2,15 +2,15 @@
 //!
 //! # The theory
 //! Merge, convert and compact are one thing: a new image, made block by block of the pieces that a source has of each
-//! ([`View`](view)). What differs is the view (a whole chain, or only what its upper files say) and what the new image
+//! (`view`). What differs is the view (a whole chain, or only what its upper files say) and what the new image
 //! is to be. A [`Job`] can be asked for its [`Plan`], which moves nothing, and run. Payload is moved the cheapest way
-//! that source and target allow ([`mover`]): a merge on a file system that shares extents writes tables and not much
+//! that source and target allow (`mover`): a merge on a file system that shares extents writes tables and not much
 //! besides.
 //!
 //! # What holds
 //! - Sources are opened for reading and never change: they can be served all the while.
 //! - The target is a new file under another name until it is whole and on disk; then it gets its name in one step
-//!   ([`partial`]). An error, a cancel or a full disk leaves nothing; a killed process leaves a file that the next one
+//!   (`partial`). An error, a cancel or a full disk leaves nothing; a killed process leaves a file that the next one
 //!   recognises and removes.
 //! - Memory is bounded: by a few buffers, and what one payload block needs.
 mod compact;

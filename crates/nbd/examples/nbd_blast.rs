@@ -1,8 +1,8 @@
 //! Measures an NBD server: as many requests in flight as asked for, as cheaply as this client can.
 //!
 //! ```text
-//! cargo run --release -p nbd --example blast -- 127.0.0.1:10809 read random 4096 32 3 [EXPORT] [CONNECTIONS]
-//! cargo run --release -p nbd --example blast -- 127.0.0.1:10809 write sequential 1048576 8 3
+//! cargo run --release -p nbd --example nbd_blast -- 127.0.0.1:10809 read random 4096 32 3 [EXPORT] [CONNECTIONS]
+//! cargo run --release -p nbd --example nbd_blast -- 127.0.0.1:10809 write sequential 1048576 8 3
 //! ```
 //!
 //! Address, what to do, in which order, bytes a request, depth of each connection, seconds, export, connections (all on
@@ -35,7 +35,7 @@ fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [server, what, order, bytes, depth, seconds, rest @ ..] = arguments.as_slice() else {
         return Err(
-            "usage: blast SERVER read|write random|sequential BYTES DEPTH SECONDS [EXPORT] [CONNECTIONS]"
+            "usage: nbd_blast SERVER read|write random|sequential BYTES DEPTH SECONDS [EXPORT] [CONNECTIONS]"
                 .into(),
         );
     };

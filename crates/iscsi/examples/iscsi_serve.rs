@@ -1,8 +1,8 @@
 //! Serves one disk over iSCSI, for tests and quick trials:
 //!
 //! ```text
-//! cargo run --release -p iscsi --example serve -- 127.0.0.1:3260 64M
-//! cargo run --release -p iscsi --example serve -- 127.0.0.1:3260 disk.raw alice secret-of-12b
+//! cargo run --release -p iscsi --example iscsi_serve -- 127.0.0.1:3260 64M
+//! cargo run --release -p iscsi --example iscsi_serve -- 127.0.0.1:3260 disk.raw alice secret-of-12b
 //! ```
 //!
 //! The disk is LUN 1 of `iqn.2026-01.io.headwater:serve`; what is no size (64M, 2G) is a raw image file.
