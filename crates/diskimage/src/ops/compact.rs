@@ -8,6 +8,7 @@ use super::error::OpError;
 use super::job::Job;
 use super::parent::link_to;
 use super::partial::Replace;
+use super::zeros::FindZeros;
 use crate::extent::LayerIndex;
 use crate::image::{Image, OpenOptions, Subtype};
 use crate::mutable::linkage_of;
@@ -70,7 +71,7 @@ pub fn compact<'a>(image: &'a Image, options: &CompactOptions) -> Result<Job<'a>
         target: path,
         replace: Replace::Swap,
         in_place: true,
-        detect_zeros: !options.trimmed_only,
+        zeros: if options.trimmed_only { FindZeros::Nowhere } else { FindZeros::Everywhere },
         verify: options.verify,
         reopen: Clone::clone(&options.reopen),
     })

@@ -6,6 +6,7 @@ use block::{BlockDevice, ByteLength, LogicalBlockSize};
 use super::error::OpError;
 use super::job::Job;
 use super::partial::Replace;
+use super::zeros::FindZeros;
 use crate::format::Format;
 use crate::image::{Image, OpenOptions, Subtype};
 use crate::new_image::NewImageSpec;
@@ -23,9 +24,8 @@ pub struct ConvertOptions {
     pub identity: Option<[u8; 16]>,
     /// What to do where there is something with the target's name.
     pub replace: Replace,
-    /// Whether all that is stored is read, to find blocks of zeros and leave them out. Without it, only what source
-    /// and file system say is left out, and nothing need be read that can be cloned.
-    pub detect_zeros: bool,
+    /// Where zeros that are stored are looked for, to leave them out.
+    pub zeros: FindZeros,
     /// Whether the new image is read back and compared with the source before it gets its name.
     pub verify: bool,
 }
@@ -40,7 +40,7 @@ impl ConvertOptions {
             payload_block: None,
             identity: None,
             replace: Replace::Never,
-            detect_zeros: false,
+            zeros: FindZeros::default(),
             verify: false,
         }
     }
@@ -78,7 +78,7 @@ pub fn convert<'a>(image: &'a Image, target: &Path, options: &ConvertOptions) ->
         target: target.into(),
         replace: options.replace,
         in_place: false,
-        detect_zeros: options.detect_zeros,
+        zeros: options.zeros,
         verify: options.verify,
         reopen: OpenOptions::default(),
     })

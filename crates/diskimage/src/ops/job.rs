@@ -10,18 +10,18 @@ use super::error::OpError;
 use super::filler::Filler;
 use super::mover::{Moved, Mover};
 use super::partial::{Partial, Replace, directory_of, is_same_file};
-use super::plan::{Block, Blocks, Plan};
+use super::plan::{Block, Blocks, Plan, shared_bytes};
 use super::shape::Shape;
 use super::trial::{Route, Trials};
 use super::view::{Content, Piece, View};
-use super::zeros::is_zero;
+use super::zeros::{FindZeros, GRAIN_BYTES, is_zero};
 use crate::image::{Image, OpenOptions};
 use crate::new_image::{self, NewImage, NewImageSpec};
 use crate::storage::{CrashStorage, MemoryStorage, WritableStorage};
 use crate::watch::{Cancelled, Watch};
 
-/// What is read at once to find out whether it is zeros.
-const PROBE_BYTES: u64 = 64 << 10;
+/// What is read at once to find out how far zeros reach.
+const PROBE_BYTES: usize = 256 << 10;
 
 /// A new image to be made.
 #[derive(Debug)]
@@ -34,8 +34,8 @@ pub struct Job<'a> {
     pub(super) replace: Replace,
     /// Whether the target may be a file of the source.
     pub(super) in_place: bool,
-    /// Whether what is stored is read, to find blocks of zeros.
-    pub(super) detect_zeros: bool,
+    /// Where zeros that are stored are looked for.
+    pub(super) zeros: FindZeros,
     /// Whether the new image is read back and compared with the source.
     pub(super) verify: bool,
     /// How the new image is opened to be verified.
@@ -128,14 +128,13 @@ impl Job<'_> {
         })?;
         let layers = self.image.layers();
         let sources = layers.iter().filter_map(|file| self.image.layer_storage(file.layer));
-        let mut filler = Filler::new(self.image, Mover::new(&**storage, directory, sources, watch));
+        let mut filler =
+            Filler::new(self.image, Mover::new(&**storage, directory, sources, self.zeros, watch));
         let mut blocks = Blocks::default();
-        let mut probe = Vec::new();
+        let mut pieces = Vec::new();
         self.visit(unit, &mut |block| {
-            let (pieces, shape) = match self.detect_zeros {
-                true => self.without_zeros(block, unit, &mut probe, watch)?,
-                false => (block.pieces.to_vec(), block.shape.clone()),
-            };
+            self.without_zeros(block, filler.mover(), watch, &mut pieces)?;
+            let shape = Shape::of(&pieces, block.start, unit, self.spec.logical_block.bytes());
             blocks.count(&shape);
             let Some(to) = self.place(&mut *new, block.index, &shape)? else { return Ok(()) };
             filler.block(&pieces, block.start, to.get()).map_err(|error| self.moving_error(error))
@@ -197,39 +196,65 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// The block, its data read and made zeros where it is zeros.
+    /// Puts the block's pieces into `pieces`, the zeros with which stored data begins as pieces of their own where
+    /// they are to be found: a block of nothing but zeros needs no place. (Zeros further on are found when they are
+    /// copied, in memory that is then read already.)
     fn without_zeros(
         &self,
         block: Block<'_>,
-        unit: u64,
-        probe: &mut Vec<u8>,
+        mover: &mut Mover<'_>,
         watch: &Watch,
-    ) -> Result<(Vec<Piece>, Shape), OpError> {
-        let mut pieces = block.pieces.to_vec();
-        for piece in pieces.iter_mut().filter(|piece| piece.is_data()) {
-            if self.is_zero(*piece, probe, watch)? {
-                piece.content = Content::Zero;
-                watch.advance(piece.length)?;
-            }
+        pieces: &mut Vec<Piece>,
+    ) -> Result<(), OpError> {
+        pieces.clear();
+        for piece in block.pieces {
+            let zeros = match self.looks_into(*piece, block.start, mover) {
+                true => self.leading_zeros(*piece, watch)?,
+                false => 0,
+            };
+            mover.skip(zeros).map_err(|error| self.moving_error(error))?;
+            let zeros_end = piece.start.saturating_add(zeros);
+            let found = piece.clip(piece.start, zeros_end);
+            pieces.extend(found.map(|found| Piece { content: Content::Zero, ..found }));
+            pieces.extend(piece.clip(zeros_end, piece.end()));
         }
-        let shape = Shape::of(&pieces, block.start, unit, self.spec.logical_block.bytes());
-        Ok((pieces, shape))
+        Ok(())
     }
 
-    fn is_zero(&self, piece: Piece, probe: &mut Vec<u8>, watch: &Watch) -> Result<bool, OpError> {
-        let mut at = piece.start;
-        while at < piece.end() {
-            let length = piece.end().saturating_sub(at).min(PROBE_BYTES);
-            probe.resize(usize::try_from(length).unwrap_or_default(), 0);
-            watch.advance(0)?;
-            let read = self.image.read(ByteOffset::new(at), probe, Patience::Blocking);
-            read.map_err(|error| OpError::reading(self.image, error))?;
-            if !is_zero(probe) {
-                return Ok(false);
+    fn looks_into(&self, piece: Piece, block_start: u64, mover: &Mover<'_>) -> bool {
+        let shared = || match piece.content {
+            Content::File { layer, at } => {
+                mover.shares(layer).is_some_and(|unit| shared_bytes(piece, at, block_start, unit) > 0)
             }
-            at = at.saturating_add(length);
+            _ => false,
+        };
+        match self.zeros {
+            FindZeros::Nowhere => false,
+            FindZeros::WhereCopied => piece.is_data() && !shared(),
+            FindZeros::Everywhere => piece.is_data(),
         }
-        Ok(true)
+    }
+
+    /// How many of the piece's first bytes are zeros, in whole grains.
+    fn leading_zeros(&self, piece: Piece, watch: &Watch) -> Result<u64, OpError> {
+        let mut at = piece.start;
+        let mut buffer = Vec::new();
+        while at < piece.end() {
+            // Most data has none: a grain tells that as well as much.
+            let most = if at == piece.start { GRAIN_BYTES } else { PROBE_BYTES };
+            let left = piece.end().saturating_sub(at);
+            buffer.resize(usize::try_from(left).map_or(most, |left| left.min(most)), 0);
+            watch.advance(0)?;
+            let read = self.image.read(ByteOffset::new(at), &mut buffer, Patience::Blocking);
+            read.map_err(|error| OpError::reading(self.image, error))?;
+            let grains = buffer.chunks(GRAIN_BYTES).take_while(|grain| is_zero(grain));
+            let zeros: usize = grains.map(<[u8]>::len).sum();
+            at = at.saturating_add(u64::try_from(zeros).unwrap_or_default());
+            if zeros < buffer.len() {
+                break;
+            }
+        }
+        Ok(at.saturating_sub(piece.start))
     }
 
     /// Refuses a target that is a file of the source.

@@ -24,6 +24,7 @@ use super::error::OpError;
 use super::job::Job;
 use super::parent::link_to;
 use super::partial::Replace;
+use super::zeros::FindZeros;
 use crate::extent::LayerIndex;
 use crate::format::Format;
 use crate::image::{Image, LayerInfo, OpenOptions, Subtype};
@@ -115,7 +116,7 @@ fn job<'a>(
         target: target.into(),
         replace: options.replace,
         in_place: false,
-        detect_zeros: false,
+        zeros: FindZeros::Nowhere,
         verify: options.verify,
         reopen: Clone::clone(&options.reopen),
     }

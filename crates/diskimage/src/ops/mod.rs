@@ -43,3 +43,4 @@ pub use partial::Replace;
 pub use plan::{Action, Blocks, Plan, Step};
 pub use rebase::{Trust, rebase};
 pub use snapshot::{SnapshotOptions, snapshot};
+pub use zeros::FindZeros;

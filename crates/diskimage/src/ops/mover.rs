@@ -9,7 +9,7 @@
 //! Runs that continue each other are moved as one. The bytes are there when [`Mover::settle`] has returned.
 //!
 //! The target is new: what was never written there reads as zeros, so zeros are left out where bytes are read and
-//! written.
+//! written. Where [zeros are looked for](FindZeros) the kernel does not copy.
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use block::{BlockError, ByteOffset, Patience};
 use rustix::io::Errno;
 
 use super::trial::{Route, Trials};
-use super::zeros::data_runs;
+use super::zeros::{FindZeros, data_runs};
 use crate::extent::LayerIndex;
 use crate::storage::{Storage, StorageError, WritableStorage};
 use crate::watch::{Cancelled, Watch};
@@ -79,6 +79,7 @@ pub(super) enum MoveError {
 pub(super) struct Mover<'a> {
     target: &'a dyn WritableStorage,
     sources: Vec<Source<'a>>,
+    zeros: FindZeros,
     watch: &'a Watch,
     pending: Option<Run>,
     buffers: Mutex<Vec<Vec<u8>>>,
@@ -133,6 +134,7 @@ impl<'a> Mover<'a> {
         target: &'a dyn WritableStorage,
         directory: Option<&Path>,
         sources: impl IntoIterator<Item = &'a dyn Storage>,
+        zeros: FindZeros,
         watch: &'a Watch,
     ) -> Self {
         let trials = Trials::new(directory);
@@ -146,6 +148,7 @@ impl<'a> Mover<'a> {
         Self {
             target,
             sources: sources.collect(),
+            zeros,
             watch,
             pending: None,
             buffers: Mutex::default(),
@@ -170,6 +173,14 @@ impl<'a> Mover<'a> {
     /// Says that more bytes will be moved than was thought.
     pub(super) fn expect(&self, bytes: u64) {
         self.watch.expect(bytes);
+    }
+
+    /// Counts zeros that were found in what is stored, and of which nothing is moved.
+    ///
+    /// # Errors
+    /// [`MoveError::Cancelled`].
+    pub(super) fn skip(&mut self, skipped_bytes: u64) -> Result<(), MoveError> {
+        self.count(Moved { skipped_bytes, ..Moved::default() })
     }
 
     /// Takes a run to be moved.
@@ -288,9 +299,13 @@ impl<'a> Mover<'a> {
         }
     }
 
-    /// Copies, in the kernel where that pays.
+    /// Copies, in the kernel where that pays. The kernel would copy zeros, too.
     fn copy(&mut self, run: Run) -> Result<(), MoveError> {
-        if run.length < MIN_SHARED_BYTES { self.read_write(run) } else { self.kernel_copy(run, false) }
+        if run.length < MIN_SHARED_BYTES || self.zeros != FindZeros::Nowhere {
+            self.read_write(run)
+        } else {
+            self.kernel_copy(run, false)
+        }
     }
 
     /// `shared`: the kernel will share the run, so that it costs nothing and goes in one step.

@@ -153,7 +153,7 @@ pub(super) struct Block<'p> {
 }
 
 /// How much of a piece can be shared, in a block that has its place at a whole unit.
-fn shared_bytes(piece: Piece, at: u64, block_start: u64, unit: u64) -> u64 {
+pub(super) fn shared_bytes(piece: Piece, at: u64, block_start: u64, unit: u64) -> u64 {
     let to = piece.start.saturating_sub(block_start);
     let within = |place: u64| place.checked_rem(unit).unwrap_or_default();
     if within(at) != within(to) {

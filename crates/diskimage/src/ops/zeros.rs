@@ -1,5 +1,18 @@
 //! Finding zeros in bytes that were read.
 
+/// Where zeros that a source stores are looked for, to leave them out of the new image. What the source's tables and
+/// the file system call zeros is left out in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FindZeros {
+    /// Nowhere: the kernel may copy, which is the fastest way where nothing can be shared.
+    Nowhere,
+    /// In what has to be copied anyway. What can be shared is not read.
+    #[default]
+    WhereCopied,
+    /// In all that is stored.
+    Everywhere,
+}
+
 /// The unit in which zeros are looked for, and holes are left: what file systems allocate at least.
 pub(super) const GRAIN_BYTES: usize = 4096;
 

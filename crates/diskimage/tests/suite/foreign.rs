@@ -3,7 +3,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use block::{BlockDevice, ByteOffset, Patience};
-use diskimage::ops::{ConvertOptions, Replace, convert};
+use diskimage::ops::{ConvertOptions, FindZeros, Replace, convert};
 use diskimage::{Format, Image, OpenOptions, Source, Subtype, Watch};
 
 use crate::tools::{assert_same, assert_same_sparse, extents, open, qemu_img, qemu_io, qemu_raw};
@@ -426,7 +426,7 @@ fn conversion_of_a_disk_in_several_flat_files_holds_what_the_source_held() {
     );
     qemu_io("vmdk", &image, &["write -P 17 2047M 2M", "write -P 18 2098M 2M"]);
     let target = folder.path().join("converted.vhdx");
-    let options = ConvertOptions { detect_zeros: true, ..ConvertOptions::to(Format::Vhdx) };
+    let options = ConvertOptions { zeros: FindZeros::Everywhere, ..ConvertOptions::to(Format::Vhdx) };
     convert(&open(&image), &target, &options).unwrap().run(&Watch::default()).unwrap();
     assert_same_sparse(&open(&target), &target, &qemu_raw("vmdk", &image));
 }

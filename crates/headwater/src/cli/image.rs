@@ -206,7 +206,8 @@ pub struct ConvertArgs {
     /// Let a qcow2 source read its backing file
     #[arg(long)]
     pub allow_backing_file: bool,
-    /// Look for blocks of zeros and leave them out, also where data could be shared with the source without reading
+    /// Look for zeros and leave them out also where data can be shared with the source without being read; elsewhere
+    /// that is always done
     #[arg(long)]
     pub find_zeros: bool,
     /// Read the new image again and compare it with the source

@@ -1,7 +1,7 @@
 //! `headwater image convert`: the contents of an image in another format.
 use std::time::Instant;
 
-use diskimage::ops::{ConvertOptions, convert};
+use diskimage::ops::{ConvertOptions, FindZeros, convert};
 use diskimage::{Image, OpenOptions};
 
 use super::target::{MadeAnswer, format, payload_block, replace, subtype};
@@ -14,7 +14,7 @@ pub(super) async fn run(args: ConvertArgs, options: ImageOptions) -> anyhow::Res
         subtype: subtype(&args.new),
         payload_block: payload_block(&args.new),
         replace: replace(args.force),
-        detect_zeros: args.find_zeros,
+        zeros: if args.find_zeros { FindZeros::Everywhere } else { FindZeros::WhereCopied },
         verify: args.verify,
         ..ConvertOptions::to(format(&args.new, &args.target)?)
     };
