@@ -114,6 +114,11 @@ pub enum Refusal {
         /// The other image.
         child: PathBuf,
     },
+    /// Somebody else is changing the file.
+    #[error(
+        "another process is changing this image, or a server has it open for writing; wait for it, or end it"
+    )]
+    InUse,
     /// The file carries the mark of an image in the making.
     #[error(
         "the image is incomplete: its making was interrupted; delete the file, and make the image again from its source"

@@ -295,6 +295,68 @@ fn target_that_is_there_is_kept_unless_it_may_go() {
 }
 
 #[test]
+fn link_to_an_image_goes_on_leading_to_it_and_what_is_no_file_is_never_replaced() {
+    let bench = Bench::new();
+    raw(&bench);
+    std::fs::create_dir(bench.path("store")).unwrap();
+    bench.ok(&["create", "store/a.vhdx", "--size", "12M"]);
+    bench.ok(&["snapshot", "store/a.vhdx", "store/b.avhdx"]);
+    for (link, file) in [("a.vhdx", "store/a.vhdx"), ("b.avhdx", "store/b.avhdx")] {
+        std::os::unix::fs::symlink(file, bench.path(link)).unwrap();
+        bench.ok(&["compact", link]);
+    }
+    bench.ok(&["info", "store/b.avhdx"]);
+    bench.ok(&["convert", "disk.raw", "a.vhdx", "--force"]);
+    bench.ok(&["compare", "disk.raw", "store/a.vhdx"]);
+    for link in ["a.vhdx", "b.avhdx"] {
+        assert!(bench.path(link).symlink_metadata().unwrap().is_symlink(), "{link}");
+    }
+    assert_eq!(bench.names(), ["a.vhdx", "b.avhdx", "disk.raw", "store"]);
+    let made = Command::new("mkfifo").arg(bench.path("pipe.raw")).status().unwrap();
+    assert!(made.success());
+    for target in ["pipe.raw", "store", "/dev/null"] {
+        let refused = bench.refused(&["convert", "a.vhdx", target, "--format", "raw", "--force"]);
+        assert!(refused.contains("is no file"), "{refused}");
+    }
+}
+
+#[test]
+fn image_that_another_program_writes_into_is_left_alone() {
+    let bench = Bench::new();
+    bench.ok(&["create", "a.vhdx", "--size", "12M"]);
+    let writer = MutableImage::open(&bench.path("a.vhdx"), None, None, &Childless).unwrap();
+    for words in [&["resize", "a.vhdx", "+1M"][..], &["compact", "a.vhdx"], &["check", "a.vhdx", "--repair"]]
+    {
+        let refused = bench.refused(words);
+        assert!(refused.contains("another process"), "{refused}");
+    }
+    bench.ok(&["check", "a.vhdx"]);
+    writer.close().unwrap();
+    bench.ok(&["compact", "a.vhdx"]);
+}
+
+#[test]
+fn every_command_answers_programs_in_json() {
+    let bench = Bench::new();
+    raw(&bench);
+    for words in [
+        &["create", "a.vhdx", "--size", "12M"][..],
+        &["info", "a.vhdx"],
+        &["check", "a.vhdx"],
+        &["resize", "a.vhdx", "+1M"],
+        &["compact", "a.vhdx"],
+        &["snapshot", "a.vhdx", "b.avhdx"],
+        &["rebase", "b.avhdx", "a.vhdx"],
+        &["merge", "b.avhdx", "--into", "c.vhdx", "--dry-run"],
+        &["merge", "b.avhdx", "--into", "c.vhdx"],
+        &["convert", "disk.raw", "d.vhdx"],
+        &["compare", "d.vhdx", "disk.raw"],
+    ] {
+        assert!(bench.json(words).is_object(), "{words:?}");
+    }
+}
+
+#[test]
 fn interrupted_work_leaves_nothing_behind() {
     let bench = Bench::new();
     raw(&bench);

@@ -21,7 +21,7 @@ use crate::format::{self, Format};
 use crate::guid::Guid;
 use crate::image::Info;
 use crate::new_image::ParentLink;
-use crate::storage::{FileStorage, FileStorageError, Storage, WritableStorage};
+use crate::storage::{EditLock, FileStorage, FileStorageError, Storage, WritableStorage};
 use crate::vhd::{self, Footer};
 use crate::vhdx::{self, VhdxWriter};
 
@@ -44,6 +44,8 @@ pub struct MutableImage {
     format: Format,
     geometry: Geometry,
     writer: Box<dyn Writer>,
+    /// Of a file: nobody else changes it meanwhile.
+    _lock: Option<EditLock>,
 }
 
 /// Knows which images have which as their parent: a store of images.
@@ -124,11 +126,11 @@ impl MutableImage {
     /// Opens the image file at `path` for writing. Without a `format`, contents and ending decide which it is. `parent`
     /// is what shows through where a differencing image holds nothing: its parent's contents, opened and verified by
     /// who knows the chain ([`Image::open_parent_of`](crate::Image::open_parent_of)). Where the image is larger than
-    /// that, zeros show through.
+    /// that, zeros show through. The file is [locked](EditLock) until the image is closed.
     ///
     /// # Errors
     /// [`OpenError`], which names the path: the image is refused, is a differencing one and has been given no parent
-    /// (or the other way round), or `children` knows one.
+    /// (or the other way round), `children` knows one, or another process has it open for writing.
     pub fn open(
         path: &Path,
         format: Option<Format>,
@@ -136,6 +138,7 @@ impl MutableImage {
         children: &dyn Children,
     ) -> Result<Self, OpenError> {
         let open = || {
+            let lock = EditLock::try_take(path)?;
             let storage = FileStorage::open_writable(path).map_err(|error| match error {
                 FileStorageError::Access(source) => Refusal::Access(source),
                 FileStorageError::NotAFile { found } => Refusal::NotAFile { found },
@@ -145,7 +148,7 @@ impl MutableImage {
             if let Some(child) = children.child_of(path, linkage).map_err(Refusal::Access)? {
                 return Err(Refusal::HasChild { child });
             }
-            Self::open_as(Box::new(storage), format, parent)
+            Ok(Self { _lock: Some(lock), ..Self::open_as(Box::new(storage), format, parent)? })
         };
         open().map_err(|refusal: Refusal| refusal.about(Some(path.to_owned())))
     }
@@ -182,7 +185,7 @@ impl MutableImage {
             Format::Qcow2 | Format::Vmdk => return Err(read_only(format)),
         };
         let geometry = writer.geometry();
-        Ok(Self { format, geometry, writer })
+        Ok(Self { format, geometry, writer, _lock: None })
     }
 
     /// The format.

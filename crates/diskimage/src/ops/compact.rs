@@ -7,12 +7,13 @@
 use super::error::OpError;
 use super::job::Job;
 use super::parent::link_to;
-use super::partial::Replace;
+use super::partial::{Replace, place_of};
 use super::zeros::FindZeros;
 use crate::extent::LayerIndex;
 use crate::image::{Image, OpenOptions, Subtype};
 use crate::mutable::linkage_of;
 use crate::new_image::NewImageSpec;
+use crate::storage::EditLock;
 use block::BlockDevice;
 
 /// How to compact.
@@ -27,15 +28,26 @@ pub struct CompactOptions {
     pub reopen: OpenOptions,
 }
 
-/// The compaction of the leaf of `image`.
+/// The compaction of the leaf of `image`, which was opened under `lock`: what anybody wrote into the old file
+/// meanwhile would be lost.
 ///
 /// # Errors
-/// [`OpError::Unfit`]: a fixed image, which has all of its blocks; one of a format that is not written.
-pub fn compact<'a>(image: &'a Image, options: &CompactOptions) -> Result<Job<'a>, OpError> {
+/// [`OpError::Unfit`]: a fixed image, which has all of its blocks; one of a format that is not written; a block device.
+pub fn compact<'a>(
+    image: &'a Image,
+    lock: &'a EditLock,
+    options: &CompactOptions,
+) -> Result<Job<'a>, OpError> {
     let layers = image.layers();
     let Some((leaf, path)) = layers.last().and_then(|leaf| leaf.path.clone().map(|path| (leaf, path))) else {
         return Err(OpError::unfit("the image lies in no file that could be replaced"));
     };
+    let storage = image.layer_storage(leaf.layer);
+    let file = storage.and_then(|storage| storage.file());
+    if !file.is_some_and(|file| lock.is_of(file)) {
+        return Err(OpError::unfit(format!("{path:?} is another file than the one that is locked")));
+    }
+    let path = place_of(&path, Replace::Swap)?;
     let info = &leaf.info;
     let is_raw = info.payload_block.is_none();
     if info.subtype == Subtype::Fixed && !is_raw {
@@ -48,7 +60,6 @@ pub fn compact<'a>(image: &'a Image, options: &CompactOptions) -> Result<Job<'a>
         Some(parent) => Some(link_to(image, parent, &path)?),
         None => None,
     };
-    let storage = image.layer_storage(leaf.layer);
     let linkage = storage.map(|storage| linkage_of(storage, info.format)).transpose();
     let linkage = linkage.map_err(|refusal| refusal.about(Some(path.clone())))?.flatten();
     let geometry = image.geometry();

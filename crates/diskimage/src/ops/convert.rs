@@ -5,7 +5,7 @@ use block::{BlockDevice, ByteLength, LogicalBlockSize};
 
 use super::error::OpError;
 use super::job::Job;
-use super::partial::Replace;
+use super::partial::{Replace, place_of};
 use super::zeros::FindZeros;
 use crate::format::Format;
 use crate::image::{Image, OpenOptions, Subtype};
@@ -75,7 +75,7 @@ pub fn convert<'a>(image: &'a Image, target: &Path, options: &ConvertOptions) ->
         image,
         floor: None,
         spec,
-        target: target.into(),
+        target: place_of(target, options.replace)?,
         replace: options.replace,
         in_place: false,
         zeros: options.zeros,

@@ -103,7 +103,7 @@ impl Job<'_> {
         self.check_target()?;
         let (partial, storage) = Partial::create(&self.target, self.replace)?;
         let storage: Arc<dyn WritableStorage> = Arc::new(storage);
-        let summary = self.fill(&storage, Some(directory_of(&self.target)), watch)?;
+        let summary = self.fill(&storage, Some(directory_of(partial.path())), watch)?;
         if self.verify {
             self.verify(partial.path(), watch)?;
         }

@@ -16,14 +16,14 @@
 //! The disk keeps its identity (VHDX), so that an operating system takes it for the disk it knows. What children
 //! recognise the file by is new: the new file is another parent than any of its sources. (VHD has one identifier for
 //! both, so there it is new.)
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use block::{BlockDevice, ByteLength};
 
 use super::error::OpError;
 use super::job::Job;
 use super::parent::link_to;
-use super::partial::Replace;
+use super::partial::{Replace, place_of};
 use super::zeros::FindZeros;
 use crate::extent::LayerIndex;
 use crate::format::Format;
@@ -52,7 +52,7 @@ pub fn merge_base<'a>(leaf: &'a Image, target: &Path, options: &MergeOptions) ->
     let layers = leaf.layers();
     let [base, _, ..] = layers.as_slice() else { return Err(nothing_to_merge()) };
     let spec = spec(leaf, base, options)?;
-    Ok(job(leaf, None, spec, target, options))
+    Ok(job(leaf, None, spec, place_of(target, options.replace)?, options))
 }
 
 /// The merge of the files of `leaf`'s chain from `first` to the leaf into one differencing image at `target`, whose
@@ -74,7 +74,8 @@ pub fn merge_updates<'a>(
     let (Some(floor), Some(top)) = (floor, layers.last().filter(|top| top.layer > first)) else {
         return Err(nothing_to_merge());
     };
-    let parent = link_to(leaf, floor, target)?;
+    let target = place_of(target, options.replace)?;
+    let parent = link_to(leaf, floor, &target)?;
     let spec =
         NewImageSpec { subtype: Subtype::Differencing, parent: Some(parent), ..spec(leaf, top, options)? };
     Ok(job(leaf, Some(below), spec, target, options))
@@ -106,14 +107,14 @@ fn job<'a>(
     leaf: &'a Image,
     floor: Option<LayerIndex>,
     spec: NewImageSpec,
-    target: &Path,
+    target: PathBuf,
     options: &MergeOptions,
 ) -> Job<'a> {
     Job {
         image: leaf,
         floor,
         spec,
-        target: target.into(),
+        target,
         replace: options.replace,
         in_place: false,
         zeros: FindZeros::Nowhere,

@@ -40,6 +40,7 @@ pub use job::{Job, Summary};
 pub use merge::{MergeOptions, merge_base, merge_updates};
 pub use mover::Moved;
 pub use partial::Replace;
+pub(crate) use partial::is_same_file;
 pub use plan::{Action, Blocks, Plan, Step};
 pub use rebase::{Trust, rebase};
 pub use snapshot::{SnapshotOptions, snapshot};

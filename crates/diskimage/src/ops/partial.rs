@@ -113,6 +113,21 @@ impl Drop for Partial {
     }
 }
 
+/// Where the new file `target` shall lie: a symlink that may be replaced is followed, so that it goes on leading to
+/// the image. What is no file there, a device or a pipe, is never replaced: programs know it by its name.
+pub(super) fn place_of(target: &Path, replace: Replace) -> Result<PathBuf, OpError> {
+    let Ok(there) = target.metadata() else { return Ok(target.into()) };
+    if !there.is_file() {
+        return Err(OpError::unfit(format!(
+            "{target:?} is no file, and a new image can only be made as one; give the name of a file"
+        )));
+    }
+    match replace {
+        Replace::Never => Ok(target.into()),
+        Replace::Swap => target.canonicalize().map_err(|error| OpError::file(target, "followed", error)),
+    }
+}
+
 /// The folder of `path`, which has a file name.
 pub(super) fn directory_of(path: &Path) -> &Path {
     match path.parent() {
@@ -122,7 +137,7 @@ pub(super) fn directory_of(path: &Path) -> &Path {
 }
 
 /// Whether the two are one file.
-pub(super) fn is_same_file(one: &Metadata, other: &Metadata) -> bool {
+pub(crate) fn is_same_file(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 

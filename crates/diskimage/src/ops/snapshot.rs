@@ -5,7 +5,7 @@ use block::{BlockDevice, ByteLength};
 
 use super::error::OpError;
 use super::parent::link_to;
-use super::partial::{Partial, Replace};
+use super::partial::{Partial, Replace, place_of};
 use crate::format::Format;
 use crate::image::{Image, OpenOptions, Subtype};
 use crate::new_image::{self, NewImageSpec};
@@ -31,6 +31,7 @@ pub struct SnapshotOptions {
 /// # Errors
 /// [`OpError`]; nothing is left of the child then.
 pub fn snapshot(parent: &Path, child: &Path, options: &SnapshotOptions) -> Result<(), OpError> {
+    let child = &place_of(child, options.replace)?;
     let image = Image::open(parent, Clone::clone(&options.open))?;
     let layers = image.layers();
     let Some(leaf) = layers.last() else { return Err(OpError::unfit("the parent has no file")) };
@@ -52,11 +53,11 @@ pub fn snapshot(parent: &Path, child: &Path, options: &SnapshotOptions) -> Resul
         .metadata()
         .is_ok_and(|there| parent.metadata().is_ok_and(|file| super::partial::is_same_file(&file, &there)))
     {
-        return Err(OpError::IsSource { path: child.into() });
+        return Err(OpError::IsSource { path: child.clone() });
     }
     let (partial, storage) = Partial::create(child, options.replace)?;
     new_image::create(Box::new(storage), &spec)
         .and_then(new_image::NewImage::finish)
-        .map_err(|source| OpError::Target { path: child.into(), source })?;
+        .map_err(|source| OpError::Target { path: child.clone(), source })?;
     partial.swap_in()
 }

@@ -11,11 +11,13 @@ use std::sync::Arc;
 use block::{ByteLength, ByteOffset, ByteRange, Patience};
 
 mod crash;
+mod edit_lock;
 mod file;
 mod joined;
 mod memory;
 
 pub use crash::{CrashStorage, Event, Survival};
+pub use edit_lock::EditLock;
 pub use file::{FileStorage, FileStorageError};
 pub(crate) use joined::JoinedStorage;
 pub use memory::MemoryStorage;

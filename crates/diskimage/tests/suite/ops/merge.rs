@@ -6,6 +6,7 @@ use diskimage::ops::{
     CompactOptions, CompareOptions, MergeOptions, OpError, SnapshotOptions, Summary, compact, compare,
     merge_base, merge_updates, snapshot,
 };
+use diskimage::storage::EditLock;
 use diskimage::storage::FileStorage;
 use diskimage::{Format, Image, LayerIndex, Subtype, Watch, check};
 
@@ -126,9 +127,10 @@ fn compacted_image_keeps_its_children() {
         let before = open(&leaf);
         for layer in (0..shapes.len()).rev() {
             let path = directory.path().join(format!("{layer}.{format}"));
+            let lock = EditLock::take(&path).unwrap();
             let image = open(&path);
             let options = CompactOptions { verify: true, ..CompactOptions::default() };
-            compact(&image, &options).unwrap().run(&Watch::default()).unwrap();
+            compact(&image, &lock, &options).unwrap().run(&Watch::default()).unwrap();
             assert_sound(&path, format);
             let compacted = open(&path);
             assert_eq!(compacted.info().identity, image.info().identity);

@@ -2,7 +2,7 @@
 use std::fmt::Write as _;
 
 use anyhow::Context;
-use diskimage::storage::{FileStorage, Storage};
+use diskimage::storage::{EditLock, FileStorage, Storage};
 use diskimage::{Finding, Format, Report, Severity, check};
 use serde::Serialize;
 
@@ -51,6 +51,7 @@ fn look(args: &CheckArgs) -> anyhow::Result<(Format, Report)> {
         None => Format::recognise(storage, &args.file),
     };
     if args.repair {
+        let _lock = EditLock::take(&args.file)?;
         let storage = FileStorage::open_writable(&args.file)?;
         let format = format(&storage)?;
         Ok((format, check::repair(&storage, format)?))

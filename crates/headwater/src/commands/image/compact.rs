@@ -2,6 +2,7 @@
 use std::time::Instant;
 
 use diskimage::ops::{CompactOptions, compact};
+use diskimage::storage::EditLock;
 use serde::Serialize;
 
 use super::target::MadeAnswer;
@@ -25,11 +26,12 @@ pub(super) async fn run(args: CompactArgs, options: ImageOptions) -> anyhow::Res
         let options = options.clone();
         watched(manner, move |watch| {
             let begun = Instant::now();
+            let lock = EditLock::take(&args.file)?;
             let image = open(&args.file, args.format, &options)?;
             let file_bytes_before = image.info().file_size.get();
             let reopen = reading(args.format, &options);
             let wanted = CompactOptions { trimmed_only: args.trimmed_only, verify: args.verify, reopen };
-            let summary = compact(&image, &wanted)?.run(watch)?;
+            let summary = compact(&image, &lock, &wanted)?.run(watch)?;
             let file_bytes_after = std::fs::metadata(&args.file)?.len();
             let made = MadeAnswer::of(&args.file, &summary, begun.elapsed(), args.verify);
             Ok(CompactAnswer { made, file_bytes_before, file_bytes_after })

@@ -4,10 +4,11 @@ use block::{ByteLength, LogicalBlockSize};
 use diskimage::storage::FileStorage;
 use diskimage::{NewImage, NewImageSpec};
 
+use super::print_done;
 use super::target::{format, payload_block, subtype};
-use crate::cli::{CreateArgs, SectorSize};
+use crate::cli::{CreateArgs, ImageOptions, SectorSize};
 
-pub(super) fn run(args: &CreateArgs) -> anyhow::Result<String> {
+pub(super) fn run(args: &CreateArgs, options: &ImageOptions) -> anyhow::Result<String> {
     let spec = NewImageSpec {
         format: format(&args.target, &args.file)?,
         subtype: subtype(&args.target),
@@ -34,5 +35,5 @@ pub(super) fn run(args: &CreateArgs) -> anyhow::Result<String> {
         let _ = std::fs::remove_file(&args.file);
     }
     made.with_context(|| format!("{:?} cannot be made", args.file))?;
-    Ok(String::new())
+    print_done(&args.file, options)
 }

@@ -28,7 +28,7 @@ mod work;
 pub async fn run(args: ImageArgs) -> anyhow::Result<Answer> {
     let options = args.options;
     match args.verb {
-        ImageVerb::Create(args) => create::run(&args).map(Answer::text),
+        ImageVerb::Create(args) => create::run(&args, &options).map(Answer::text),
         ImageVerb::Info(args) => info::run(&args, &options).map(Answer::text),
         ImageVerb::Map(args) => map::run(&args, &options).map(Answer::text),
         ImageVerb::Check(args) => check::run(&args, &options),
@@ -51,6 +51,12 @@ fn reading(format: Option<Format>, options: &ImageOptions) -> OpenOptions {
 /// Opens an image for reading, with its parents.
 fn open(path: &Path, format: Option<Format>, options: &ImageOptions) -> anyhow::Result<Image> {
     Ok(Image::open(path, reading(format, options))?)
+}
+
+/// What is said of a file that was made or changed: nothing to people, its name to programs.
+fn print_done(file: &Path, options: &ImageOptions) -> anyhow::Result<String> {
+    let answer = serde_json::json!({ "file": file.display().to_string() });
+    print(&answer, options, |_| String::new())
 }
 
 /// The answer in the form that was asked for.

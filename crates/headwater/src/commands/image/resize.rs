@@ -5,10 +5,19 @@ use anyhow::{Context, bail};
 use block::{BlockDevice, ByteLength};
 use diskimage::chain::Store;
 use diskimage::{Image, MutableImage};
+use serde::Serialize;
 
-use super::{open, reading};
+use super::{open, print, reading};
 use crate::cli::{ImageOptions, NewSize, ResizeArgs};
 use crate::columns::bytes;
+
+/// What became of the disk, as programs read it.
+#[derive(Debug, Serialize)]
+struct ResizeAnswer {
+    file: String,
+    virtual_size_bytes_before: u64,
+    virtual_size_bytes: u64,
+}
 
 pub(super) fn run(args: &ResizeArgs, options: &ImageOptions) -> anyhow::Result<String> {
     let image = open(&args.file, args.format, options)?;
@@ -36,5 +45,13 @@ pub(super) fn run(args: &ResizeArgs, options: &ImageOptions) -> anyhow::Result<S
         anyhow::Ok(image.resize(new)?)
     };
     resize().with_context(|| format!("{:?} cannot be resized", args.file))?;
-    Ok(format!("{}: {} before, {} now\n", args.file.display(), bytes(old.get()), bytes(new.get())))
+    let answer = ResizeAnswer {
+        file: args.file.display().to_string(),
+        virtual_size_bytes_before: old.get(),
+        virtual_size_bytes: new.get(),
+    };
+    print(&answer, options, |answer| {
+        let (before, now) = (bytes(answer.virtual_size_bytes_before), bytes(answer.virtual_size_bytes));
+        format!("{}: {before} before, {now} now\n", answer.file)
+    })
 }

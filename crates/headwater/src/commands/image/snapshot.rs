@@ -2,7 +2,7 @@
 use block::ByteLength;
 use diskimage::ops::{Replace, SnapshotOptions, snapshot};
 
-use super::reading;
+use super::{print_done, reading};
 use crate::cli::{ImageOptions, SnapshotArgs};
 
 pub(super) fn run(args: &SnapshotArgs, options: &ImageOptions) -> anyhow::Result<String> {
@@ -12,5 +12,5 @@ pub(super) fn run(args: &SnapshotArgs, options: &ImageOptions) -> anyhow::Result
         open: reading(None, options),
     };
     snapshot(&args.parent, &args.child, &wanted)?;
-    Ok(String::new())
+    print_done(&args.child, options)
 }

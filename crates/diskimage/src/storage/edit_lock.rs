@@ -1,0 +1,87 @@
+//! One process at a time changes an image file.
+//!
+//! Two that write tables into one file destroy it, and what one writes while another puts a new file in its place is
+//! lost without a word. So whoever is going to change a file in place, or to replace it by one made from it, holds an
+//! advisory lock (`flock`) on it, from before it reads the first byte. The lock ends with the process, however that
+//! ends. Who only reads takes none: a file that is replaced stays what it was for those who have it open.
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::Errno;
+
+use crate::error::{OpenError, Refusal};
+use crate::ops::is_same_file;
+
+/// How often the file may be replaced between its opening and its locking before it counts as in use.
+const MAX_TRIES: u32 = 16;
+
+/// The right to change a file, until it is dropped.
+#[derive(Debug)]
+pub struct EditLock {
+    file: File,
+}
+
+impl EditLock {
+    /// Takes the lock of the file at `path`. On a file system without locks there is none to take, and nothing to be
+    /// told of others.
+    ///
+    /// # Errors
+    /// [`Refusal::InUse`], if somebody has it; [`Refusal::Access`].
+    pub fn take(path: &Path) -> Result<Self, OpenError> {
+        Self::try_take(path).map_err(|refusal| refusal.about(Some(path.into())))
+    }
+
+    pub(crate) fn try_take(path: &Path) -> Result<Self, Refusal> {
+        // Without O_NONBLOCK the opening of a named pipe would wait for a writer.
+        let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
+        for _ in 0..MAX_TRIES {
+            let open = || File::options().read(true).custom_flags(flags).open(path);
+            let file = open().map_err(Refusal::Access)?;
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::AGAIN) => return Err(Refusal::InUse),
+                Ok(()) | Err(_) => {}
+            }
+            // The last holder may have put another file there.
+            let lock = Self { file };
+            if path
+                .metadata()
+                .is_ok_and(|there| lock.file.metadata().is_ok_and(|ours| is_same_file(&ours, &there)))
+            {
+                return Ok(lock);
+            }
+        }
+        Err(Refusal::InUse)
+    }
+
+    /// Whether it is the lock of `file`.
+    pub(crate) fn is_of(&self, file: &File) -> bool {
+        let (Ok(ours), Ok(theirs)) = (self.file.metadata(), file.metadata()) else { return false };
+        is_same_file(&ours, &theirs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lock_is_held_by_one_until_it_is_dropped() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, link) = (directory.path().join("disk.vhdx"), directory.path().join("link.vhdx"));
+        std::fs::write(&path, b"image").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let lock = EditLock::take(&path).unwrap();
+        assert!(lock.is_of(&File::open(&link).unwrap()));
+        assert!(matches!(EditLock::take(&link).unwrap_err().refusal, Refusal::InUse));
+        // Replaced, it is the lock of a file that nobody finds any more.
+        std::fs::write(directory.path().join("new"), b"image").unwrap();
+        std::fs::rename(directory.path().join("new"), &path).unwrap();
+        assert!(!lock.is_of(&File::open(&path).unwrap()));
+        let next = EditLock::take(&path).unwrap();
+        assert!(EditLock::take(&path).is_err());
+        drop(next);
+        assert!(EditLock::take(&path).is_ok());
+    }
+}
