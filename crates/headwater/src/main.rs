@@ -11,8 +11,15 @@ use headwater::{commands, serve};
 fn main() -> ExitCode {
     match run(Cli::parse()) {
         Ok(answer) => {
-            // The reader may have gone.
-            let _ = std::io::stdout().write_all(answer.text.as_bytes());
+            let mut stdout = std::io::stdout().lock();
+            let printed = stdout.write_all(answer.text.as_bytes()).and_then(|()| stdout.flush());
+            // A reader that has gone (head, less) is no error; a full disk is.
+            if let Err(error) = printed
+                && error.kind() != std::io::ErrorKind::BrokenPipe
+            {
+                eprintln!("headwater: the answer cannot be written to standard output: {error}");
+                return ExitCode::FAILURE;
+            }
             match answer.verdict {
                 Verdict::Yes => ExitCode::SUCCESS,
                 Verdict::No => ExitCode::from(EXIT_VERDICT_NO),

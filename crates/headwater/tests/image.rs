@@ -357,6 +357,16 @@ fn every_command_answers_programs_in_json() {
 }
 
 #[test]
+fn answer_that_cannot_be_written_is_an_error() {
+    let bench = Bench::new();
+    bench.ok(&["create", "a.vhdx", "--size", "12M"]);
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = bench.command(&["info", "a.vhdx"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("standard output"), "{output:?}");
+}
+
+#[test]
 fn interrupted_work_leaves_nothing_behind() {
     let bench = Bench::new();
     raw(&bench);

@@ -1,5 +1,5 @@
 //! Making a new image of a source.
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::view::{Content, Piece, View};
 use super::zeros::{FindZeros, GRAIN_BYTES, is_zero};
 use crate::image::{Image, OpenOptions};
 use crate::new_image::{self, NewImage, NewImageSpec};
-use crate::storage::{CrashStorage, MemoryStorage, WritableStorage};
+use crate::storage::{CrashStorage, MemoryStorage, StorageError, WritableStorage};
 use crate::watch::{Cancelled, Watch};
 
 /// What is read at once to find out how far zeros reach.
@@ -140,9 +140,26 @@ impl Job<'_> {
             filler.block(&pieces, block.start, to.get()).map_err(|error| self.moving_error(error))
         })?;
         filler.mover().settle().map_err(|error| self.moving_error(error))?;
+        self.check_sources()?;
         let moved = filler.mover().moved();
         new.finish().map_err(|error| self.target_error(error))?;
         Ok(Summary { moved, blocks })
+    }
+
+    /// Refuses a source that somebody cut short: what is behind its end now passed for a hole, where it was not read.
+    fn check_sources(&self) -> Result<(), OpError> {
+        for layer in self.image.layers() {
+            let Some(storage) = self.image.layer_storage(layer.layer) else { continue };
+            let metadata = storage.file().and_then(|file| file.metadata().ok()).filter(Metadata::is_file);
+            let lost =
+                metadata.and_then(|now| Some((now.len(), storage.len().get().checked_sub(now.len())?)));
+            if let Some((len, lost)) = lost.filter(|&(_, lost)| lost > 0) {
+                let wanted = usize::try_from(lost).unwrap_or(usize::MAX);
+                let source = StorageError::EndOfFile { at: ByteOffset::new(len), wanted, len };
+                return Err(OpError::SourceFile { path: layer.path.unwrap_or_default(), source });
+            }
+        }
+        Ok(())
     }
 
     /// Gives the block its place, if it needs one.

@@ -39,9 +39,9 @@ impl EditLock {
         for _ in 0..MAX_TRIES {
             let open = || File::options().read(true).custom_flags(flags).open(path);
             let file = open().map_err(Refusal::Access)?;
-            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Err(Errno::AGAIN) => return Err(Refusal::InUse),
-                Ok(()) | Err(_) => {}
+            let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+            if locked == Err(Errno::AGAIN) {
+                return Err(Refusal::InUse);
             }
             // The last holder may have put another file there.
             let lock = Self { file };

@@ -127,6 +127,12 @@ impl FileStorage {
         })
     }
 
+    /// How long the file is now, whatever it was.
+    fn present_len(&self) -> u64 {
+        let present = self.file.metadata().ok().filter(|_| self.is_regular);
+        present.map_or(self.len().get(), |metadata| metadata.len())
+    }
+
     fn read_patiently(&self, at: ByteOffset, buffer: &mut [u8]) -> Result<(), StorageError> {
         self.fill(at, buffer, |rest, place| rustix::io::pread(&self.file, rest, place))
     }
@@ -156,7 +162,7 @@ impl FileStorage {
         while !rest.is_empty() {
             let count = match read(rest, place) {
                 // The file has become shorter since it was opened.
-                Ok(0) => return Err(StorageError::EndOfFile { at, wanted, len: self.len().get() }),
+                Ok(0) => return Err(StorageError::EndOfFile { at, wanted, len: self.present_len() }),
                 Ok(count) => count.min(rest.len()),
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => return Err(StorageError::WouldBlock),

@@ -102,6 +102,20 @@ fn stored_zeros_are_left_out_where_bytes_are_copied_and_where_that_is_asked_for(
 }
 
 #[test]
+fn source_that_is_cut_short_is_an_error_and_no_zeros() {
+    let directory = tempfile::tempdir().unwrap();
+    let (raw, path) = (directory.path().join("disk.raw"), directory.path().join("disk.vhdx"));
+    std::fs::write(&raw, vec![7; 4 << 20]).unwrap();
+    let source = open(&raw);
+    std::fs::File::options().write(true).open(&raw).unwrap().set_len(MIB).unwrap();
+    let result = convert(&source, &path, &ConvertOptions::to(Format::Vhdx)).unwrap().run(&Watch::default());
+    let Err(OpError::SourceFile { path: blamed, source: error }) = result else { panic!("{result:?}") };
+    assert_eq!(blamed, raw);
+    assert!(error.to_string().contains("ends after 1048576 bytes"), "{error}");
+    assert!(!path.exists());
+}
+
+#[test]
 fn target_that_is_there_or_is_the_source_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let (raw, path) = (directory.path().join("disk.raw"), directory.path().join("disk.vhd"));
