@@ -6,6 +6,7 @@ use block::{BlockDevice, ByteLength};
 use super::error::OpError;
 use super::parent::link_to;
 use super::partial::{Partial, Replace, place_of};
+use crate::chain::MAX_LAYERS;
 use crate::format::Format;
 use crate::image::{Image, OpenOptions, Subtype};
 use crate::new_image::{self, NewImageSpec};
@@ -35,6 +36,12 @@ pub fn snapshot(parent: &Path, child: &Path, options: &SnapshotOptions) -> Resul
     let image = Image::open(parent, Clone::clone(&options.open))?;
     let layers = image.layers();
     let Some(leaf) = layers.last() else { return Err(OpError::unfit("the parent has no file")) };
+    if layers.len() >= MAX_LAYERS {
+        return Err(OpError::unfit(format!(
+            "the chain of {parent:?} has {} files, as many as can be opened; merge some of its versions first",
+            layers.len()
+        )));
+    }
     let geometry = image.geometry();
     let format = image.format();
     let spec = NewImageSpec {

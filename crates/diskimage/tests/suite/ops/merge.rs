@@ -2,12 +2,12 @@
 use std::path::{Path, PathBuf};
 
 use block::{BlockDevice, ByteLength};
+use diskimage::chain::MAX_LAYERS;
 use diskimage::ops::{
-    CompactOptions, CompareOptions, MergeOptions, OpError, SnapshotOptions, Summary, compact, compare,
-    merge_base, merge_updates, snapshot,
+    CompactOptions, CompareOptions, ConvertOptions, MergeOptions, OpError, SnapshotOptions, Summary, compact,
+    compare, convert, merge_base, merge_updates, snapshot,
 };
-use diskimage::storage::EditLock;
-use diskimage::storage::FileStorage;
+use diskimage::storage::{EditLock, FileStorage};
 use diskimage::{Format, Image, LayerIndex, Subtype, Watch, check};
 
 use super::disks::assert_qemu_reads;
@@ -142,6 +142,23 @@ fn compacted_image_keeps_its_children() {
         assert_same(&open(&leaf), &raw);
         assert_same(&before, &raw);
     }
+}
+
+#[test]
+fn snapshot_that_nobody_could_open_is_not_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |number: usize| directory.path().join(format!("{number}.vhdx"));
+    let raw = directory.path().join("disk.raw");
+    std::fs::write(&raw, [7; 4096]).unwrap();
+    let base = ConvertOptions::to(Format::Vhdx);
+    convert(&open(&raw), &path(1), &base).unwrap().run(&Watch::default()).unwrap();
+    for number in 2..=MAX_LAYERS {
+        snapshot(&path(number - 1), &path(number), &SnapshotOptions::default()).unwrap();
+    }
+    assert_same(&open(&path(MAX_LAYERS)), &raw);
+    let deeper = snapshot(&path(MAX_LAYERS), &path(MAX_LAYERS + 1), &SnapshotOptions::default());
+    assert!(matches!(deeper, Err(OpError::Unfit { .. })), "{deeper:?}");
+    assert!(!path(MAX_LAYERS + 1).exists());
 }
 
 #[test]
