@@ -12,9 +12,10 @@ use crate::run::{cargo, output, root};
 const ARROWS: &[(&str, &[&str])] = &[
     ("block", &[]),
     ("diskimage", &["block"]),
+    ("connections", &[]),
     ("scsi", &["block"]),
-    ("iscsi", &["block", "scsi"]),
-    ("nbd", &["block"]),
+    ("iscsi", &["block", "connections", "scsi"]),
+    ("nbd", &["block", "connections"]),
     ("netboot", &[]),
     ("vdisk", &["block", "diskimage"]),
     ("headwater", &["block", "diskimage", "iscsi", "netboot", "scsi", "vdisk"]),
@@ -27,7 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const DEVELOPMENT: &[&str] = &["lab", "mutate"];
 
 /// Crates that parse foreign bytes, and the lints that they must deny.
-const PARSERS: &[&str] = &["block", "diskimage", "scsi", "iscsi", "nbd", "netboot"];
+const PARSERS: &[&str] = &["block", "connections", "diskimage", "scsi", "iscsi", "nbd", "netboot"];
 const PARSER_LINTS: &[&str] =
     &["unwrap_used", "expect_used", "indexing_slicing", "arithmetic_side_effects", "panic"];
 

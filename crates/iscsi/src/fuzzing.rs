@@ -1,5 +1,4 @@
 //! Entry points for fuzzers: each takes any bytes and returns. Not for use in programs.
-use crate::bytes::ByteQueue;
 use crate::directory::{Authentication, ChapCredentials};
 use crate::limits::LOGIN_DATA_SEGMENT_BYTES;
 use crate::login::{CHALLENGE_BYTES, Challenge, Login, LoginEvent};
@@ -7,6 +6,7 @@ use crate::pdu::frame::{Digests, FrameRules, frame};
 use crate::pdu::request::Request;
 use crate::session::{Admission, Event, Flow, Outcome, ReadProgress, Scope, Session, SessionStart};
 use crate::text::Pairs;
+use connections::ByteQueue;
 
 /// What a connection made of some bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -20,7 +20,6 @@
 )]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "tests fail by panicking"))]
 
-mod bytes;
 pub mod directory;
 pub mod fuzzing;
 mod limits;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use block::{ByteLength, LogicalBlockSize, MemoryDevice};
 
-use crate::bytes::ByteQueue;
 use crate::client::ConnectOptions;
 use crate::exports::{ConnectionEnd, Export, ExportObserver, Listed, Refusal, RequestDone};
 use crate::handshake::{Handshake, HandshakeEvent, TlsPolicy};
@@ -14,6 +13,7 @@ use crate::transmission::check::check;
 use crate::transmission::request::Header;
 use crate::transmission::{Shape, Terms};
 use crate::wire::command;
+use connections::ByteQueue;
 
 /// What became of a connection to the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

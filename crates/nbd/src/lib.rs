@@ -27,7 +27,6 @@
 )]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "tests fail by panicking"))]
 
-mod bytes;
 pub mod client;
 pub mod exports;
 pub mod fuzzing;

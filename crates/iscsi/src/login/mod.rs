@@ -13,7 +13,6 @@ use chap::Algorithm;
 pub(crate) use chap::{CHALLENGE_BYTES, Challenge};
 pub(crate) use parameters::Parameters;
 
-use crate::bytes::ByteQueue;
 use crate::directory::{Authentication, ChapCredentials, IscsiName, LoginAttempt, Refusal};
 use crate::limits::{MAX_LOGIN_REQUESTS, MAX_TEXT_BYTES, QUEUE_DEPTH};
 use crate::pdu::Bhs;
@@ -21,6 +20,7 @@ use crate::pdu::frame::Digests;
 use crate::pdu::reply::{LoginResponse, Numbers, put_pdu};
 use crate::pdu::request::{LoginRequest, Request};
 use crate::text::{Pairs, TextWriter};
+use connections::ByteQueue;
 
 /// A login under way on one connection.
 pub(crate) struct Login {

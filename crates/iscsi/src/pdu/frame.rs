@@ -130,7 +130,7 @@ mod tests {
         FrameRules { digests: Digests { header: true, data: true }, max_data_bytes: 8192 };
 
     fn pdu(data: &[u8], rules: FrameRules) -> Vec<u8> {
-        let mut queue = crate::bytes::ByteQueue::default();
+        let mut queue = connections::ByteQueue::default();
         crate::pdu::reply::put_pdu(&mut queue, Bhs::new(0x40, 0x80), data, rules.digests);
         queue.filled().to_vec()
     }

@@ -2,7 +2,7 @@
 use super::frame::{DIGEST_BYTES, Digests, padding};
 use super::request::{LoginRequest, RejectReason};
 use super::{BHS_BYTES, Bhs, NO_TAG};
-use crate::bytes::ByteQueue;
+use connections::ByteQueue;
 
 /// The numbers that most PDUs of a target carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

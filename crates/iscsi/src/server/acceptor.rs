@@ -11,8 +11,8 @@ use socket2::{SockRef, TcpKeepalive};
 
 use super::mailbox::{Arrival, Mailbox, Message};
 use super::shared::Shared;
-use super::slots::Slots;
 use crate::limits::SEND_BUFFER_BYTES;
+use connections::Slots;
 
 /// The token of the stop signal.
 const STOP: Token = Token(usize::MAX);

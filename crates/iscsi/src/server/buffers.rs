@@ -1,6 +1,6 @@
 //! Large buffers that the connections of a thread share: a connection has one only while bytes are on their way.
-use crate::bytes::ByteQueue;
 use crate::limits::{INPUT_BUFFER_BYTES, KEPT_BUFFERS};
+use connections::ByteQueue;
 
 /// The spare buffers of a thread.
 #[derive(Default)]

@@ -14,7 +14,6 @@ use super::outbox::Outbox;
 use super::questions;
 use super::registry::SessionLife;
 use super::workers::Lane;
-use crate::bytes::ByteQueue;
 use crate::directory::{IscsiName, LoginAttempt, RequestKind, SessionEnd};
 use crate::limits::{MAX_LENT_TASKS, MIN_SPAN_BYTES, OUTPUT_MARK_BYTES, WORKER_READ_BYTES};
 use crate::login::Established;
@@ -24,6 +23,7 @@ use crate::session::{
     Admission, Event, Flow, ManageResponse, NewCommand, Outcome, ReadProgress, Scope, SendTargets, Session,
     SessionStart, Violation,
 };
+use connections::ByteQueue;
 
 /// A session and what it may touch.
 pub(super) struct Full {

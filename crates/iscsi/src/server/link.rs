@@ -17,8 +17,6 @@ use super::full::{Full, Step};
 use super::mailbox::{Arrival, Completion, ConnectionId, Letter, Message, Opened};
 use super::outbox::{Outbox, Stuck};
 use super::questions;
-use super::slots::Slot;
-use crate::bytes::ByteQueue;
 use crate::directory::{Authentication, IscsiName, Portal, Refusal, SessionEnd};
 use crate::limits::{
     CLOSE_LINGER, LOGIN_DATA_SEGMENT_BYTES, OUTPUT_MARK_BYTES, QUESTION_DEADLINE, SMALL_REST_BYTES,
@@ -27,6 +25,8 @@ use crate::login::{Login, LoginEvent, NotOpened};
 use crate::pdu::frame::{Digests, Frame, FrameError, FrameRules, frame};
 use crate::pdu::request::RejectReason;
 use crate::session::PORTAL_GROUP_TAG;
+use connections::ByteQueue;
+use connections::Slot;
 
 /// Rounds of one turn.
 const TURN_ROUNDS: u32 = 16;

@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use super::link::Work;
 use super::registry::SessionLife;
-use super::slots::Slot;
 use crate::directory::{Authentication, IscsiName, Portal, Refusal, SessionEnd};
 use crate::login::NotOpened;
+use connections::Slot;
 
 /// A connection of one event loop. Never used again for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

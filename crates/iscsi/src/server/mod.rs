@@ -17,7 +17,6 @@ mod outbox;
 mod questions;
 mod registry;
 mod shared;
-mod slots;
 mod workers;
 
 use std::io;

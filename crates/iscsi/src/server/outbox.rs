@@ -13,7 +13,7 @@ use block::FileSpan;
 use mio::net::TcpStream;
 use rustix::net::SendFlags;
 
-use crate::bytes::ByteQueue;
+use connections::ByteQueue;
 
 /// The output of a connection.
 #[derive(Default)]

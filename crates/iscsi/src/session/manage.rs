@@ -3,10 +3,10 @@
 //! A function that reaches into other sessions is not answered either before those have done their part: the driver
 //! says so with [`Session::others_are_done`].
 use super::{Event, Session, Stage};
-use crate::bytes::ByteQueue;
 use crate::limits::MAX_IMMEDIATE_TASKS;
 use crate::pdu::reply;
 use crate::pdu::request::TaskManagement;
+use connections::ByteQueue;
 
 /// Which commands of the session a function ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,7 +25,6 @@ pub(crate) use manage::{ManageResponse, Scope};
 pub(crate) use read::ReadProgress;
 pub(crate) use text::SendTargets;
 
-use crate::bytes::ByteQueue;
 use crate::limits::{MAX_IMMEDIATE_TASKS, MAX_WRITE_BYTES, QUEUE_DEPTH, RECEIVE_DATA_SEGMENT_BYTES};
 use crate::login::Parameters;
 use crate::pdu::frame::FrameRules;
@@ -34,6 +33,7 @@ use crate::pdu::request::{
     LogoutReason, LogoutRequest, Malformed, NopOut, Order, RejectReason, Request, ScsiCommand, TaskManagement,
 };
 use crate::pdu::{Bhs, NO_TAG};
+use connections::ByteQueue;
 
 /// The one portal group that this server's portals are of (RFC 7143 §13.9).
 pub(crate) const PORTAL_GROUP_TAG: u16 = 1;

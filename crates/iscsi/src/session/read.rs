@@ -1,9 +1,9 @@
 //! Data-In: a read is cut into PDUs as the initiator accepts them, each filled in place (RFC 7143 §11.7).
 use super::{Entry, Moved, Outcome, Session, Stage};
-use crate::bytes::ByteQueue;
 use crate::limits::SEND_DATA_SEGMENT_BYTES;
 use crate::pdu::Bhs;
 use crate::pdu::reply::{DataIn, PduSlot, Residual, put_header};
+use connections::ByteQueue;
 
 /// How far the Data-In of a command has come.
 #[derive(Clone, Copy, Debug)]

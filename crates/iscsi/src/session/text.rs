@@ -1,12 +1,12 @@
 //! Text requests in full feature phase: SendTargets (RFC 7143 §11.10, Appendix C).
 use super::{Event, Session, broken};
-use crate::bytes::ByteQueue;
 use crate::directory::{IscsiName, Portal};
 use crate::limits::{MAX_DISCOVERY_BYTES, MAX_TEXT_BYTES};
 use crate::pdu::NO_TAG;
 use crate::pdu::reply;
 use crate::pdu::request::{Malformed, TextRequest};
 use crate::text::{Pairs, TextWriter};
+use connections::ByteQueue;
 
 /// Which targets the initiator asks about.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,11 +7,11 @@ use std::collections::VecDeque;
 use scsi::{AdditionalSense, CheckCondition, SenseKey};
 
 use super::{Entry, Event, Moved, Outcome, Session, Stage, broken};
-use crate::bytes::ByteQueue;
 use crate::limits::WRITE_BUDGET_BYTES;
 use crate::pdu::NO_TAG;
 use crate::pdu::reply::{R2t, put_pdu};
 use crate::pdu::request::{DataOut, Malformed, ScsiCommand};
+use connections::ByteQueue;
 
 /// How far the Data-Out of a command has come.
 #[derive(Debug)]

@@ -19,13 +19,13 @@ pub use error::{ClientError, ConnectError, RefusalKind};
 pub use replies::{Cookie, Event};
 pub use stream::TlsClient;
 
-use crate::bytes::ByteQueue;
 use crate::exports::Listed;
 use crate::limits::MAX_PAYLOAD_BYTES;
 use crate::transmission::Terms;
 use crate::wire::{
     EXTENDED_REQUEST_MAGIC, Errno, Extent, REQUEST_MAGIC, ReplyMode, command, command_flags as flags,
 };
+use connections::ByteQueue;
 use replies::{Expected, Replies};
 use stream::{Socket, Stream};
 

@@ -10,7 +10,6 @@ mod reply;
 #[cfg(test)]
 mod tests;
 
-use crate::bytes::ByteQueue;
 use crate::exports::{Listed, Refusal};
 use crate::limits::{MAX_LISTED, MAX_OPTION_BYTES, MAX_OPTIONS, MAX_SKIPPED_OPTION_BYTES, MAX_STRING_BYTES};
 use crate::transmission::{Shape, Terms};
@@ -18,6 +17,7 @@ use crate::wire::{
     BASE_ALLOCATION, OPTION_MAGIC, Reader, ReplyMode, SERVER_MAGIC, handshake_flags, info, option as kinds,
     reply as replies,
 };
+use connections::ByteQueue;
 use option::{ClientOption, ContextQuestion, ExportQuestion, OptionError};
 
 /// Whether connections are encrypted (proto.md, "TLS support").

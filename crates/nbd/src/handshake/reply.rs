@@ -1,7 +1,7 @@
 //! Replies to options, written (proto.md, "Fixed newstyle negotiation" and "Option reply types").
-use crate::bytes::ByteQueue;
 use crate::limits::MAX_STRING_BYTES;
 use crate::wire::{OPTION_REPLY_MAGIC, reply};
+use connections::ByteQueue;
 
 /// One reply of type `kind` to option `option`, with the pieces of `data` behind each other.
 pub(super) fn write(option: u32, kind: u32, data: &[&[u8]], out: &mut ByteQueue) {

@@ -12,8 +12,8 @@ use super::channel::Socket;
 use super::listener::Listener;
 use super::mailbox::{Arrival, Mailbox, Message};
 use super::shared::Shared;
-use super::slots::Slots;
 use crate::exports::PeerAddress;
+use connections::Slots;
 
 /// The token of the stop signal.
 const STOP: Token = Token(usize::MAX);

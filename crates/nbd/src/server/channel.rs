@@ -10,8 +10,8 @@ use rustix::net::SendFlags;
 
 use super::output::{Next, Output};
 use super::tls::{TlsServer, TlsSession};
-use crate::bytes::ByteQueue;
 use crate::exports::TlsPeer;
+use connections::ByteQueue;
 
 /// Bytes that one connection may write before others get their turn.
 const WRITE_AT_ONCE_BYTES: usize = 4 * 1024 * 1024;

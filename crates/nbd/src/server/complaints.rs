@@ -1,33 +1,22 @@
 //! Log lines about a peer's mistakes and about storage that fails, not more often than makes sense.
-use std::collections::HashMap;
-use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use block::BlockError;
+use connections::Quiet;
 
 use crate::exports::PeerAddress;
 use crate::limits::COMPLAINT_INTERVAL;
 
-/// Addresses that are remembered; when there are more, all are forgotten.
-const MAX_ADDRESSES: usize = 1024;
-
 /// What was complained about last, and when.
-#[derive(Default)]
 pub(super) struct Complaints {
-    peers: Latest,
-    storage: Latest,
+    peers: Quiet,
+    storage: Quiet,
 }
 
-/// When each address last had to do with a complaint of one kind.
-#[derive(Default)]
-struct Latest {
-    last: Mutex<HashMap<IpAddr, Last>>,
-}
-
-struct Last {
-    at: Instant,
-    quiet: u64,
+impl Default for Complaints {
+    fn default() -> Self {
+        Self { peers: Quiet::new(COMPLAINT_INTERVAL), storage: Quiet::new(COMPLAINT_INTERVAL) }
+    }
 }
 
 impl Complaints {
@@ -48,43 +37,5 @@ impl Complaints {
             let source = std::error::Error::source(cause).map(ToString::to_string).unwrap_or_default();
             tracing::error!(%peer, export, %cause, source, not_logged_before = quiet, "storage failed a device's request");
         }
-    }
-}
-
-impl Latest {
-    /// How many complaints were swallowed since the last one that was logged; `None` where this one is too.
-    fn due(&self, address: IpAddr, now: Instant) -> Option<u64> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.len() >= MAX_ADDRESSES && !last.contains_key(&address) {
-            last.clear();
-        }
-        match last.get_mut(&address) {
-            Some(entry) if now.saturating_duration_since(entry.at) < COMPLAINT_INTERVAL => {
-                entry.quiet = entry.quiet.saturating_add(1);
-                None
-            }
-            Some(entry) => {
-                entry.at = now;
-                Some(std::mem::take(&mut entry.quiet))
-            }
-            None => {
-                last.insert(address, Last { at: now, quiet: 0 });
-                Some(0)
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn repeated_complaints_are_counted_instead_of_logged() {
-        let complaints = Latest::default();
-        let (address, now) = (IpAddr::from([10, 0, 0, 1]), Instant::now());
-        assert_eq!(complaints.due(address, now), Some(0));
-        assert_eq!(complaints.due(address, now), None);
-        assert_eq!(complaints.due(address, now + COMPLAINT_INTERVAL), Some(1));
     }
 }

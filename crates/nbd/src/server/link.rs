@@ -14,12 +14,12 @@ use super::mailbox::{Arrival, ConnectionId, Letter};
 use super::opened::Opened;
 use super::output::Output;
 use super::questions;
-use super::slots::Slot;
 use super::traffic::{Took, Traffic};
-use crate::bytes::ByteQueue;
 use crate::exports::{ConnectionEnd, Peer, Refusal, TlsPeer};
 use crate::handshake::{Handshake, HandshakeEvent, Violation};
 use crate::limits::{CLOSE_LINGER, QUESTION_DEADLINE};
+use connections::ByteQueue;
+use connections::Slot;
 
 /// Rounds of one turn.
 const TURN_ROUNDS: u32 = 4;

@@ -7,8 +7,8 @@ use std::time::Instant;
 use super::channel::Socket;
 use super::jobs::Done;
 use super::opened::Opened;
-use super::slots::Slot;
 use crate::exports::{Listed, PeerAddress, Refusal};
+use connections::Slot;
 
 /// A connection of one event loop. Never used again for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -23,7 +23,6 @@ mod questions;
 mod reads;
 mod shared;
 mod slab;
-mod slots;
 mod tls;
 mod traffic;
 mod workers;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use block::FileSpan;
 
-use crate::bytes::ByteQueue;
 use crate::limits::{MAX_QUEUED_SPANS, OUTPUT_MARK_BYTES};
+use connections::ByteQueue;
 
 /// The output of one connection.
 #[derive(Debug, Default)]

@@ -2,10 +2,10 @@
 //! reply chunk message").
 use super::Terms;
 use super::request::Tag;
-use crate::bytes::ByteQueue;
 use crate::wire::{
     EXTENDED_REPLY_MAGIC, Errno, Extent, ReplyMode, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk,
 };
+use connections::ByteQueue;
 
 /// The longest head that may stand before the bytes of a read: an extended header and the offset of the data.
 pub(crate) const MAX_DATA_HEAD_BYTES: usize = 40;

@@ -2,8 +2,8 @@
 use super::check::{Illegal, check};
 use super::request::{BadMagic, Header, Tag};
 use super::*;
-use crate::bytes::ByteQueue;
 use crate::wire::{Errno, Extent};
+use connections::ByteQueue;
 
 const TAG: Tag = Tag { cookie: 0x0102_0304_0506_0708, offset: 0x1000 };
 const COOKIE: &[u8] = &[1, 2, 3, 4, 5, 6, 7, 8];

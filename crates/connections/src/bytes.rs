@@ -5,7 +5,7 @@
 
 /// Bytes in, bytes out, first in, first out.
 #[derive(Debug, Default)]
-pub(crate) struct ByteQueue {
+pub struct ByteQueue {
     // Initialised throughout; the queue's contents are `start..end`.
     bytes: Vec<u8>,
     start: usize,
@@ -17,39 +17,44 @@ const GROWTH_BYTES: usize = 4096;
 
 impl ByteQueue {
     /// An empty queue with room for `bytes`.
-    pub(crate) fn with_room(bytes: usize) -> Self {
+    #[must_use]
+    pub fn with_room(bytes: usize) -> Self {
         Self { bytes: vec![0; bytes], start: 0, end: 0 }
     }
 
     /// What is in it.
-    pub(crate) fn filled(&self) -> &[u8] {
+    #[must_use]
+    pub fn filled(&self) -> &[u8] {
         self.bytes.get(self.start..self.end).unwrap_or_default()
     }
 
     /// How many bytes are in it.
-    pub(crate) fn len(&self) -> usize {
+    #[must_use]
+    pub fn len(&self) -> usize {
         self.end.saturating_sub(self.start)
     }
 
     /// Whether nothing is in it.
-    pub(crate) fn is_empty(&self) -> bool {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
     /// The memory it holds.
-    pub(crate) fn room(&self) -> usize {
+    #[must_use]
+    pub fn room(&self) -> usize {
         self.bytes.len()
     }
 
     /// Room for `wanted` bytes behind the end: exactly that many. They hold anything.
-    pub(crate) fn spare(&mut self, wanted: usize) -> &mut [u8] {
+    pub fn spare(&mut self, wanted: usize) -> &mut [u8] {
         self.make_room(wanted);
         let until = self.end.saturating_add(wanted);
         self.bytes.get_mut(self.end..until).unwrap_or_default()
     }
 
     /// All the room there is behind the end without growing.
-    pub(crate) fn rest(&mut self) -> &mut [u8] {
+    pub fn rest(&mut self) -> &mut [u8] {
         if self.end > self.bytes.len().saturating_div(2) {
             self.compact();
         }
@@ -57,18 +62,18 @@ impl ByteQueue {
     }
 
     /// Takes the first `count` bytes of the room behind the end into the queue.
-    pub(crate) fn advance(&mut self, count: usize) {
+    pub fn advance(&mut self, count: usize) {
         self.end = self.end.saturating_add(count).min(self.bytes.len());
     }
 
     /// Adds a copy of `bytes`.
-    pub(crate) fn append(&mut self, bytes: &[u8]) {
+    pub fn append(&mut self, bytes: &[u8]) {
         self.spare(bytes.len()).copy_from_slice(bytes);
         self.advance(bytes.len());
     }
 
     /// Drops the first `count` bytes.
-    pub(crate) fn consume(&mut self, count: usize) {
+    pub fn consume(&mut self, count: usize) {
         self.start = self.start.saturating_add(count).min(self.end);
         if self.start == self.end {
             self.start = 0;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The connections that there are.
-pub(super) struct Slots {
+pub struct Slots {
     max: usize,
     max_per_address: usize,
     taken: Mutex<Taken>,
@@ -17,13 +17,15 @@ struct Taken {
 }
 
 /// One connection's slot; free again when dropped.
-pub(super) struct Slot {
+pub struct Slot {
     slots: Arc<Slots>,
     address: IpAddr,
 }
 
 impl Slots {
-    pub(super) fn new(max: usize, max_per_address: usize) -> Arc<Self> {
+    /// Room for `max` connections, `max_per_address` of them from one address.
+    #[must_use]
+    pub fn new(max: usize, max_per_address: usize) -> Arc<Self> {
         Arc::new(Self { max, max_per_address, taken: Mutex::default() })
     }
 
@@ -31,7 +33,7 @@ impl Slots {
     ///
     /// # Errors
     /// Which limit was met.
-    pub(super) fn take(self: &Arc<Self>, address: IpAddr) -> Result<Slot, String> {
+    pub fn take(self: &Arc<Self>, address: IpAddr) -> Result<Slot, String> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if taken.all >= self.max {
             return Err(format!("there are {} connections already", self.max));

@@ -1,0 +1,23 @@
+//! What servers of block protocols have in common about their connections, whatever they speak.
+//!
+//! [`ByteQueue`] is a connection's input or output, [`Slots`] bound how many connections there are, and [`Quiet`] keeps
+//! a peer's repeated mistakes from filling the log. None of it knows a protocol, a socket or a device.
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic
+)]
+#![cfg_attr(
+    test,
+    allow(clippy::arithmetic_side_effects, reason = "a test that overflows fails, as it should")
+)]
+
+mod bytes;
+mod quiet;
+mod slots;
+
+pub use bytes::ByteQueue;
+pub use quiet::Quiet;
+pub use slots::{Slot, Slots};
