@@ -1,7 +1,8 @@
 //! What servers of block protocols have in common about their connections, whatever they speak.
 //!
-//! [`ByteQueue`] is a connection's input or output, [`Slots`] bound how many connections there are, and [`Quiet`] keeps
-//! a peer's repeated mistakes from filling the log. None of it knows a protocol, a socket or a device.
+//! [`ByteQueue`] is a connection's input or output, [`Slots`] bound how many connections there are, [`TcpSetup`] says what
+//! their sockets are like, and [`Quiet`] keeps a peer's repeated mistakes from filling the log. None of it knows a protocol
+//! or a device.
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,7 +18,9 @@
 mod bytes;
 mod quiet;
 mod slots;
+mod tcp;
 
 pub use bytes::ByteQueue;
 pub use quiet::Quiet;
 pub use slots::{Slot, Slots};
+pub use tcp::{CongestionControl, TcpSetup};

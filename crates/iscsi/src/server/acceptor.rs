@@ -7,22 +7,17 @@ use std::time::Duration;
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
-use socket2::{SockRef, TcpKeepalive};
 
 use super::mailbox::{Arrival, Mailbox, Message};
 use super::shared::Shared;
 use crate::limits::SEND_BUFFER_BYTES;
-use connections::Slots;
+use connections::{Slots, TcpSetup};
 
 /// The token of the stop signal.
 const STOP: Token = Token(usize::MAX);
 
 /// How long to wait after the operating system had no room for a connection.
 const RETRY: Duration = Duration::from_millis(100);
-
-/// A silent peer is asked for a sign of life after this long, and then this often, this many times: it is gone after
-/// about 80 seconds. Disks on the other side survive longer stalls than that.
-const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 5);
 
 /// Accepts until it is stopped.
 pub(super) struct Acceptor {
@@ -119,14 +114,11 @@ impl Acceptor {
         let Ok(local) = stream.local_addr() else {
             return; // It is gone already.
         };
-        let (idle, interval, retries) = KEEPALIVE;
-        let keepalive = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(retries);
-        let socket = SockRef::from(&stream);
-        let set = stream
-            .set_nodelay(true)
-            .and_then(|()| socket.set_tcp_keepalive(&keepalive))
-            .and_then(|()| socket.set_send_buffer_size(SEND_BUFFER_BYTES));
-        if let Err(error) = set {
+        let setup = TcpSetup {
+            send_buffer_bytes: Some(SEND_BUFFER_BYTES),
+            congestion_control: self.shared.config.congestion_control,
+        };
+        if let Err(error) = setup.apply(&stream) {
             tracing::debug!(%peer, %error, "cannot set socket options");
         }
         let Some(mailbox) = self.loops.iter().min_by_key(|mailbox| mailbox.load()) else {

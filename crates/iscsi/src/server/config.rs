@@ -1,6 +1,8 @@
 //! What a site may set.
 use std::time::Duration;
 
+use connections::CongestionControl;
+
 /// How the target server runs. [`Default`] suits one machine with thousands of sessions.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
@@ -17,6 +19,8 @@ pub struct ServerConfig {
     /// Write data that initiators may be asked for at a time, of all sessions together; one write of the greatest length
     /// at least. A session alone never has more than 4 MiB, or one write, in flight.
     pub max_write_bytes_in_flight: u64,
+    /// How fast TCP connections send.
+    pub congestion_control: CongestionControl,
     /// From the connection to the end of the login, but for the time that the directory takes.
     pub login_deadline: Duration,
     /// After this long without a word, initiators that have shown that they know pings are pinged; those that do not
@@ -32,6 +36,7 @@ impl Default for ServerConfig {
             login_workers: 4,
             max_connections: 8192,
             max_connections_per_address: 64,
+            congestion_control: CongestionControl::default(),
             max_write_bytes_in_flight: 1 << 30,
             login_deadline: Duration::from_secs(10),
             ping_after: Duration::from_secs(30),

@@ -6,27 +6,20 @@ use std::time::Duration;
 
 use mio::net::{TcpListener, UnixListener};
 use mio::{Events, Interest, Poll, Token, Waker};
-use socket2::{SockRef, TcpKeepalive};
+use socket2::SockRef;
 
 use super::channel::Socket;
 use super::listener::Listener;
 use super::mailbox::{Arrival, Mailbox, Message};
 use super::shared::Shared;
 use crate::exports::PeerAddress;
-use connections::Slots;
+use connections::{Slots, TcpSetup};
 
 /// The token of the stop signal.
 const STOP: Token = Token(usize::MAX);
 
 /// How long to wait after the operating system had no room for a connection.
 const RETRY: Duration = Duration::from_millis(100);
-
-/// A silent peer is asked for a sign of life after this long, and then this often, this many times: it is gone after
-/// about 80 seconds. Disks on the other side survive longer stalls than that.
-const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 5);
-
-/// Data that a peer does not acknowledge, or takes no room for, for this long has nobody to go to.
-const UNACKNOWLEDGED: Duration = Duration::from_secs(120);
 
 /// Room for several large answers, so that a thread can turn to other connections meanwhile.
 const SEND_BUFFER_BYTES: usize = 1024 * 1024;
@@ -39,7 +32,7 @@ pub(super) struct Acceptor {
     shared: Arc<Shared>,
     slots: Arc<Slots>,
     stop: Arc<AtomicBool>,
-    send_buffer_bytes: Option<usize>,
+    setup: TcpSetup,
 }
 
 /// A listener of this thread's poll.
@@ -90,12 +83,11 @@ impl Acceptor {
             });
         }
         let config = &shared.config;
+        let setup =
+            TcpSetup { send_buffer_bytes: send_buffer(), congestion_control: config.congestion_control };
         let slots = Slots::new(config.max_connections, config.max_connections_per_address);
         let stop = Arc::clone(&signal.stop);
-        Ok((
-            Self { poll, listeners: watched, loops, shared, slots, stop, send_buffer_bytes: send_buffer() },
-            signal,
-        ))
+        Ok((Self { poll, listeners: watched, loops, shared, slots, stop, setup }, signal))
     }
 
     pub(super) fn run(mut self) {
@@ -159,16 +151,11 @@ impl Acceptor {
     }
 
     fn set_up(&self, socket: &Socket) -> io::Result<()> {
-        let reference = SockRef::from(socket);
-        if let Some(bytes) = self.send_buffer_bytes {
-            reference.set_send_buffer_size(bytes)?;
+        match (socket, self.setup.send_buffer_bytes) {
+            (Socket::Tcp(stream), _) => self.setup.apply(stream),
+            (Socket::Unix(stream), Some(bytes)) => SockRef::from(stream).set_send_buffer_size(bytes),
+            (Socket::Unix(_), None) => Ok(()),
         }
-        let Socket::Tcp(stream) = socket else { return Ok(()) };
-        stream.set_nodelay(true)?;
-        let (idle, interval, retries) = KEEPALIVE;
-        let keepalive = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(retries);
-        reference.set_tcp_keepalive(&keepalive)?;
-        reference.set_tcp_user_timeout(Some(UNACKNOWLEDGED))
     }
 }
 

@@ -1,6 +1,8 @@
 //! What a site may set.
 use std::time::Duration;
 
+use connections::CongestionControl;
+
 use super::tls::TlsServer;
 use crate::handshake::TlsPolicy;
 
@@ -18,6 +20,8 @@ pub struct ServerConfig {
     /// Connections from one address. Machines behind one address (NAT) need more; so do clients that use several
     /// connections each.
     pub max_connections_per_address: usize,
+    /// How fast TCP connections send.
+    pub congestion_control: CongestionControl,
     /// From the connection to the choice of an export, but for the time that the owner takes.
     pub handshake_deadline: Duration,
     /// Bytes of requests that are with the workers, of all connections together. A connection that finds no room waits.
@@ -66,6 +70,7 @@ impl Default for ServerConfig {
             question_workers: 4,
             max_connections: 8192,
             max_connections_per_address: 256,
+            congestion_control: CongestionControl::default(),
             handshake_deadline: Duration::from_secs(10),
             max_waiting_bytes: 512 << 20,
             max_unsent_bytes: 256 << 20,
