@@ -95,6 +95,7 @@ impl Directory for OneDisk {
             units: vec![(1, Arc::clone(&self.unit))],
             coexistence: Coexistence::Shared,
             observer: Arc::new(Quiet),
+            account: meter::Account::default(),
         })
     }
 }

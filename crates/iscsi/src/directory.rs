@@ -154,6 +154,8 @@ pub struct Grant {
     pub coexistence: Coexistence,
     /// Is told what the session does.
     pub observer: Arc<dyn SessionObserver>,
+    /// Where its requests are counted, and how fast they may come.
+    pub account: meter::Account,
 }
 
 /// A kind of request, for the observer.

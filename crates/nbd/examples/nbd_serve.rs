@@ -119,6 +119,7 @@ impl Exports for OneDisk {
             multi_conn: true,
             fast_zero: true,
             observer: Arc::new(Quiet),
+            account: meter::Account::default(),
         })
     }
 }

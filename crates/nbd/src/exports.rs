@@ -62,6 +62,8 @@ pub struct Export {
     pub fast_zero: bool,
     /// Is told what the connection does.
     pub observer: Arc<dyn ExportObserver>,
+    /// Where its requests are counted, and how fast they may come.
+    pub account: meter::Account,
 }
 
 /// Why an export is not opened.

@@ -134,6 +134,7 @@ fn shape() -> Option<Shape> {
         multi_conn: true,
         fast_zero: true,
         observer: Arc::new(Quiet),
+        account: meter::Account::default(),
     }))
 }
 

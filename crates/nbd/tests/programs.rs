@@ -44,7 +44,8 @@ fn nbdinfo_sees_what_the_export_can() {
         assert!(can(&lab.uri(), ability), "{ability}");
     }
     assert!(!can(&lab.uri(), "rotational"));
-    let fixed = Lab::start(Disk { read_only: true, fast_zero: false, device: memory(1) }, quick());
+    let fixed = Disk { read_only: true, fast_zero: false, ..Disk::new(memory(1)) };
+    let fixed = Lab::start(fixed, quick());
     let abilities: Vec<_> = abilities.into_iter().filter(|ability| can(&fixed.uri(), ability)).collect();
     assert_eq!(abilities, ["cache", "df", "flush", "multi-conn"]);
     assert_eq!(run(LIBNBD, "nbdinfo", &["--is", "read-only", &fixed.uri()]).status.code(), Some(0));

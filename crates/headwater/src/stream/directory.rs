@@ -79,6 +79,7 @@ impl Directory for BootDirectory {
             units: vec![(LUN, opened.unit)],
             coexistence: Coexistence::Exclusive,
             observer: Arc::new(observer),
+            account: meter::Account::default(),
         })
     }
 }

@@ -1,7 +1,9 @@
 //! A session in full feature phase, joined to its disks: commands are carried out here, on the spot or on a worker.
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use block::{ByteLength, Patience};
+use block::{ByteLength, ByteRange, Patience};
+use meter::Recorder;
 use scsi::{
     AdditionalSense, CheckCondition, Failure, Rejection, SenseKey, TaskKind, Transfer, UnitAttention,
 };
@@ -38,6 +40,19 @@ pub(super) struct Full {
     fenced: Vec<(Vec<u32>, Arc<Fence>)>,
     /// Commands that are done and wait for the end of other sessions' tasks.
     waiting: Vec<(u32, Work)>,
+    /// Answered, and neither counted nor told to the observer yet.
+    answered: Vec<Answered>,
+    /// `None` in a discovery session, and when the session is over.
+    recorder: Option<Recorder>,
+}
+
+/// A command that was answered.
+struct Answered {
+    /// `None`: it is neither read, write, flush nor discard.
+    what: Option<(TaskKind, ByteRange)>,
+    arrived: Instant,
+    waited: bool,
+    ok: bool,
 }
 
 /// What the connection has to do after a PDU.
@@ -55,17 +70,30 @@ pub(super) enum Step {
 impl Full {
     pub(super) fn new(established: Established, opened: Option<Opened>, complaints: Arc<Complaints>) -> Self {
         let Established { attempt, parameters, cid, cmd_sn, stat_sn } = established;
-        let (units, life) = match opened {
-            Some(Opened { units, life, .. }) => (units, life),
-            None => (Arc::new(scsi::Units::new(&attempt.port(), [])), None),
+        let (units, life, recorder) = match opened {
+            Some(Opened { units, life, account, .. }) => {
+                let recorder = life.as_ref().map(|_| account.meter.open());
+                (units, life, recorder)
+            }
+            None => (Arc::new(scsi::Units::new(&attempt.port(), [])), None, None),
         };
         let target = attempt.target.as_ref().map_or("discovery", IscsiName::as_str);
         let peer = attempt.peer;
         let span = tracing::info_span!("iscsi_session", %peer, initiator = %attempt.initiator, target);
         let discovery = attempt.target.is_none();
         let session = Session::new(SessionStart { parameters, discovery, cid, cmd_sn, stat_sn });
-        let (fenced, waiting) = (Vec::new(), Vec::new());
-        Self { session, span, life, units, attempt, complaints, fenced, waiting }
+        Self {
+            session,
+            span,
+            life,
+            units,
+            attempt,
+            complaints,
+            fenced: Vec::new(),
+            waiting: Vec::new(),
+            answered: Vec::new(),
+            recorder,
+        }
     }
 
     /// Takes one PDU.
@@ -153,11 +181,11 @@ impl Full {
         let (Some(unit), Ok(bytes)) = (lun.and_then(|lun| self.units.unit(lun)), u32::try_from(bytes)) else {
             return false;
         };
-        match self.session.send_apart(itt, bytes, &mut outbox.queue) {
-            ReadProgress::Done(work) => self.observe(&work, true),
-            ReadProgress::More | ReadProgress::Aborted(_) => {}
-        }
+        let sent = self.session.send_apart(itt, bytes, &mut outbox.queue);
         outbox.put_span(span, unit);
+        if let ReadProgress::Done(work) = sent {
+            self.observe(&work, true);
+        }
         true
     }
 
@@ -235,6 +263,9 @@ impl Full {
         id: ConnectionId,
     ) {
         let NewCommand { itt, lun, cdb, expected_bytes, data } = command;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.begin();
+        }
         let task = match self.units.task(*lun, cdb) {
             Ok(task) => task,
             Err(rejection) => return self.refuse(*itt, cdb[0], 0, rejection, out),
@@ -251,7 +282,7 @@ impl Full {
         if let Err(check) = task.check_announced(u64::from(*expected_bytes)) {
             return self.refuse(*itt, cdb[0], moves, check.into(), out);
         }
-        let work = Work { task, arrived: context.now };
+        let work = Work { task, arrived: context.now, waited: false };
         match self.session.admit(*itt, flow, work, data, out) {
             Admission::Moves => {}
             // Nothing of its Data-In is wanted.
@@ -275,6 +306,10 @@ impl Full {
     /// Answers a command that is not carried out.
     fn refuse(&mut self, itt: u32, opcode: u8, moves: u64, rejection: Rejection, out: &mut ByteQueue) {
         tracing::debug!(parent: &self.span, opcode, %rejection, "command refused");
+        if let Some(recorder) = &mut self.recorder {
+            let (kind, latency) = (meter::Kind::Other, Duration::ZERO);
+            recorder.record(&meter::Request { kind, bytes: 0, latency, ok: false, waited: false });
+        }
         let outcome = match rejection {
             Rejection::Check(check) => check_outcome(&check),
             Rejection::ReservationConflict => Outcome::ReservationConflict,
@@ -338,23 +373,51 @@ impl Full {
         self.observe(work, result.is_ok());
     }
 
-    fn observe(&self, work: &Work, ok: bool) {
-        let (Some(life), Some((kind, range))) = (&self.life, work.task.kind()) else {
-            return;
-        };
-        let kind = match kind {
-            TaskKind::Read => RequestKind::Read,
-            TaskKind::Write => RequestKind::Write,
-            TaskKind::Flush => RequestKind::Flush,
-            TaskKind::Discard => RequestKind::Discard,
-        };
-        life.observer().request_done(kind, range, work.arrived.elapsed(), ok);
+    fn observe(&mut self, work: &Work, ok: bool) {
+        let Work { arrived, waited, .. } = *work;
+        self.answered.push(Answered { what: work.task.kind(), arrived, waited, ok });
+    }
+
+    /// Counts what was answered, and tells the observer: with one look at the clock for all.
+    pub(super) fn tell(&mut self) {
+        let Some(recorder) = &mut self.recorder else { return self.answered.clear() };
+        if !self.answered.is_empty() {
+            let now = Instant::now();
+            for Answered { what, arrived, waited, ok } in self.answered.drain(..) {
+                let latency = now.saturating_duration_since(arrived);
+                let (kind, bytes) = match what {
+                    Some((kind, range)) => (counted_as(kind), range.length().get()),
+                    None => (meter::Kind::Other, 0),
+                };
+                recorder.record(&meter::Request { kind, bytes, latency, ok, waited });
+                if let (Some(life), Some((kind, range))) = (&self.life, what) {
+                    life.observer().request_done(told_as(kind), range, latency, ok);
+                }
+            }
+        }
+        // Commands that were aborted are on the list no more.
+        recorder.settle(self.session.commands());
+    }
+
+    /// The session's last act: everything is counted before anybody hears of the end.
+    pub(super) fn end(mut self, how: SessionEnd) {
+        self.tell();
+        tracing::info!(parent: &self.span, ?how, "session ended");
+        if let Some(mut recorder) = self.recorder.take()
+            && how == SessionEnd::ConnectionLost
+        {
+            recorder.lost();
+        }
+        if let Some(life) = self.life {
+            life.end(how);
+        }
     }
 
     fn read_on_worker(&mut self, itt: u32, context: &Context, id: ConnectionId) {
-        let Some((work, piece)) = self.session.lend_read(itt) else {
+        let Some((mut work, piece)) = self.session.lend_read(itt) else {
             return;
         };
+        work.waited = true;
         let (post, lane) = (post(context), self.lane(itt));
         let bytes = usize::try_from(piece.bytes.min(WORKER_READ_BYTES)).unwrap_or(0);
         context.shared.io.submit(
@@ -374,8 +437,9 @@ impl Full {
         unit.map_or(Lane::COMMON, Lane::of)
     }
 
-    fn run_on_worker(&self, itt: u32, work: Work, data: Vec<u8>, context: &Context, id: ConnectionId) {
+    fn run_on_worker(&self, itt: u32, mut work: Work, data: Vec<u8>, context: &Context, id: ConnectionId) {
         let post = post(context);
+        work.waited = true;
         context.shared.io.submit(
             self.lane(itt),
             Box::new(move || {
@@ -437,6 +501,24 @@ fn contain(work: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
         tracing::error!("a block device panicked; the command is answered with an error");
         Err(Failure::Check(internal_failure()))
     })
+}
+
+fn counted_as(kind: TaskKind) -> meter::Kind {
+    match kind {
+        TaskKind::Read => meter::Kind::Read,
+        TaskKind::Write => meter::Kind::Write,
+        TaskKind::Flush => meter::Kind::Flush,
+        TaskKind::Discard => meter::Kind::Unmap,
+    }
+}
+
+fn told_as(kind: TaskKind) -> RequestKind {
+    match kind {
+        TaskKind::Read => RequestKind::Read,
+        TaskKind::Write => RequestKind::Write,
+        TaskKind::Flush => RequestKind::Flush,
+        TaskKind::Discard => RequestKind::Discard,
+    }
 }
 
 fn check_outcome(check: &CheckCondition) -> Outcome {

@@ -36,6 +36,8 @@ const TURN_ROUNDS: u32 = 16;
 pub(super) struct Work {
     pub(super) task: scsi::Task,
     pub(super) arrived: Instant,
+    /// Storage had to be waited for.
+    pub(super) waited: bool,
 }
 
 /// One connection.
@@ -130,13 +132,22 @@ impl Link {
             // Before anybody learns of what was asked for.
             self.share_writes();
             progress |= self.pump(context);
+            self.tell();
             progress |= self.flush();
             if self.closing.is_some() && self.output.is_empty() {
                 self.close();
             }
         }
+        self.tell();
         self.give_back_buffers(&mut context.buffers);
         if progress && self.stream.is_some() { Turn::Again } else { Turn::Idle }
+    }
+
+    /// Counts what was answered.
+    fn tell(&mut self) {
+        if let Phase::Full(full) = &mut self.phase {
+            full.tell();
+        }
     }
 
     /// Brings the session's budget of write data and the server's together.
@@ -200,10 +211,7 @@ impl Link {
         self.slot.take();
         let how = self.closing.map_or(SessionEnd::ConnectionLost, |closing| closing.how);
         if let Phase::Full(full) = self.phase {
-            tracing::info!(parent: &full.span, ?how, "session ended");
-            if let Some(life) = full.life {
-                life.end(how);
-            }
+            full.end(how);
         }
     }
 

@@ -79,6 +79,7 @@ pub(super) struct Opened {
     pub(super) units: Arc<scsi::Units>,
     /// `None` in a discovery session.
     pub(super) life: Option<SessionLife>,
+    pub(super) account: meter::Account,
 }
 
 /// A task that comes back from a worker.

@@ -47,7 +47,8 @@ pub(super) fn ask_open(
     let Some(target) = attempt.target.clone() else {
         // A discovery session has nothing to open.
         let tsih = shared.registry.new_tsih();
-        let opened = Opened { tsih, units: Arc::new(scsi::Units::new(&attempt.port(), [])), life: None };
+        let units = Arc::new(scsi::Units::new(&attempt.port(), []));
+        let opened = Opened { tsih, units, life: None, account: meter::Account::default() };
         mailbox.post(Message::To(id, Letter::Opened(Ok(opened))));
         return;
     };
@@ -82,7 +83,7 @@ fn open(
         observer: grant.observer,
     };
     match shared.registry.enter(entrant, REPLACE_WAIT) {
-        Ok((life, tsih)) => Ok(Opened { tsih, units, life: Some(life) }),
+        Ok((life, tsih)) => Ok(Opened { tsih, units, life: Some(life), account: grant.account }),
         Err(NoEntry::NoSuchSession) => Err(NotOpened::NoSuchSession),
         Err(NoEntry::Overtaken) => {
             let reason = "a later login of this machine has come first".to_owned();

@@ -210,6 +210,11 @@ impl<W> Session<W> {
         self.lent
     }
 
+    /// Commands on the list.
+    pub(crate) fn commands(&self) -> usize {
+        self.entries.len()
+    }
+
     /// The logical unit of a command on the list.
     pub(crate) fn lun_of(&self, itt: u32) -> Option<[u8; 8]> {
         self.entries.get(&itt).map(|entry| entry.lun)

@@ -48,6 +48,7 @@ pub(crate) struct Rules {
     pub(crate) removable: bool,
     pub(crate) portals: usize,
     pub(crate) config: ServerConfig,
+    pub(crate) account: meter::Account,
 }
 
 impl Default for Rules {
@@ -63,6 +64,7 @@ impl Default for Rules {
             removable: false,
             portals: 1,
             config: ServerConfig { threads: 2, ..ServerConfig::default() },
+            account: meter::Account::default(),
         }
     }
 }
@@ -157,6 +159,7 @@ impl Directory for LabDirectory {
             units: self.units.clone(),
             coexistence: self.rules.coexistence,
             observer: Arc::new(Observer(Arc::clone(&self.seen))),
+            account: self.rules.account.clone(),
         })
     }
 }

@@ -1,6 +1,8 @@
 //! Requests that answer without data, and BLOCK_STATUS: a body, a flush where FUA asks for one, an answer.
 use std::time::Instant;
 
+use meter::Kind;
+
 use super::jobs::{Answer, Job};
 use crate::exports::RequestKind;
 use crate::transmission::check::Command;
@@ -13,6 +15,8 @@ pub(super) struct Change {
     pub(super) tag: Tag,
     pub(super) command: Command,
     pub(super) arrived: Instant,
+    /// Storage had to be waited for.
+    pub(super) waited: bool,
     /// What went wrong first.
     pub(super) failure: Option<(Errno, &'static str)>,
     /// Jobs of it that are with the workers.
@@ -29,6 +33,7 @@ impl Change {
             tag,
             command,
             arrived,
+            waited: false,
             failure: None,
             lent: 0,
             receiving: command.kind == RequestKind::Write,
@@ -47,6 +52,18 @@ impl Change {
         let wanted = self.command.options.fua && self.failure.is_none() && !self.flushed;
         self.flushed |= wanted;
         wanted
+    }
+}
+
+/// What a request is counted as.
+pub(super) fn counted_as(command: &Command) -> Kind {
+    match command.kind {
+        RequestKind::Read => Kind::Read,
+        RequestKind::Write => Kind::Write,
+        RequestKind::Flush => Kind::Flush,
+        RequestKind::WriteZeroes if command.options.no_hole => Kind::Write,
+        RequestKind::Trim | RequestKind::WriteZeroes => Kind::Unmap,
+        RequestKind::Cache | RequestKind::BlockStatus => Kind::Other,
     }
 }
 

@@ -29,15 +29,19 @@ impl Opened {
         };
         self.how.store(code, Ordering::Relaxed);
     }
+
+    /// How it ends, as far as is known.
+    pub(super) fn end(&self) -> ConnectionEnd {
+        match self.how.load(Ordering::Relaxed) {
+            0 => ConnectionEnd::Disconnected,
+            1 => ConnectionEnd::Lost,
+            _ => ConnectionEnd::Shutdown,
+        }
+    }
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        let how = match self.how.load(Ordering::Relaxed) {
-            0 => ConnectionEnd::Disconnected,
-            1 => ConnectionEnd::Lost,
-            _ => ConnectionEnd::Shutdown,
-        };
-        self.export.observer.ended(how);
+        self.export.observer.ended(self.end());
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Read {
     pub(super) tag: Tag,
     pub(super) range: ByteRange,
     pub(super) arrived: Instant,
+    /// Storage had to be waited for.
+    pub(super) waited: bool,
     unfragmented: bool,
     /// What has not gone out yet starts here.
     next: u64,
@@ -62,7 +64,17 @@ pub(super) struct ReadTerms<'a> {
 impl Read {
     pub(super) fn new(tag: Tag, range: ByteRange, unfragmented: bool, arrived: Instant) -> Self {
         let next = range.start().get();
-        Self { tag, range, arrived, unfragmented, next, data_until: next, open: false, fetched: None }
+        Self {
+            tag,
+            range,
+            arrived,
+            waited: false,
+            unfragmented,
+            next,
+            data_until: next,
+            open: false,
+            fetched: None,
+        }
     }
 
     /// Its header is out, and no other reply may come before its end.

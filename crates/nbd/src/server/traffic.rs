@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use block::{BlockError, ByteLength, ByteOffset, Patience};
+use meter::{Kind, Recorder};
 
 use super::changes::{self, Change};
 use super::event_loop::Context;
@@ -29,6 +30,8 @@ use crate::wire::{Errno, ReplyMode, command};
 pub(super) struct Traffic {
     id: ConnectionId,
     peer: PeerAddress,
+    /// Goes before `opened`: whoever hears of the end finds everything counted.
+    recorder: Recorder,
     opened: Arc<Opened>,
     terms: Terms,
     takes_files: bool,
@@ -57,8 +60,10 @@ enum Payload {
 
 struct Answered {
     kind: RequestKind,
+    counted_as: Kind,
     range: block::ByteRange,
     arrived: Instant,
+    waited: bool,
     result: Result<(), Errno>,
 }
 
@@ -88,6 +93,7 @@ impl Traffic {
         takes_files: bool,
     ) -> Self {
         opened.ends(ConnectionEnd::Lost);
+        let recorder = opened.export.account.meter.open();
         Self {
             id,
             peer,
@@ -103,6 +109,7 @@ impl Traffic {
             lent_jobs: 0,
             lent_bytes: 0,
             answered: Vec::new(),
+            recorder,
             cancelled: Arc::default(),
         }
     }
@@ -148,13 +155,21 @@ impl Traffic {
             let Some(mut read) = self.reads.pop_front() else { break };
             match read.step(&terms, out) {
                 Step::More => self.reads.push_front(read),
-                Step::Done(result) => self.answered(RequestKind::Read, read.range, read.arrived, result),
+                Step::Done(result) => self.answered(Answered {
+                    kind: RequestKind::Read,
+                    counted_as: Kind::Read,
+                    range: read.range,
+                    arrived: read.arrived,
+                    waited: read.waited,
+                    result,
+                }),
                 Step::Wait(job) => {
                     if !self.may_lend(job.bytes()) {
                         self.reads.push_front(read);
                         break;
                     }
                     let open = read.is_open();
+                    read.waited = true;
                     let slot = self.lent_reads.insert(read);
                     if self.lend(JobFor::Read(slot), job, context).is_err() {
                         if let Some(read) = self.lent_reads.remove(slot) {
@@ -219,8 +234,16 @@ impl Traffic {
             return;
         }
         let now = Instant::now();
-        for Answered { kind, range, arrived, result } in self.answered.drain(..) {
+        for Answered { kind, counted_as, range, arrived, waited, result } in self.answered.drain(..) {
             let latency = now.saturating_duration_since(arrived);
+            let bytes = range.length().get();
+            self.recorder.record(&meter::Request {
+                kind: counted_as,
+                bytes,
+                latency,
+                ok: result.is_ok(),
+                waited,
+            });
             self.opened.export.observer.request_done(&RequestDone { kind, range, latency, result });
         }
     }
@@ -240,7 +263,7 @@ impl Traffic {
         match check(&header, &self.opened.shape, self.terms) {
             Err(illegal) => self.refuse(&header, illegal, out)?,
             Ok(command) if command.kind == RequestKind::Read => {
-                self.in_flight = self.in_flight.saturating_add(1);
+                self.count_in();
                 let options = command.options;
                 self.reads.push_back(Read::new(header.tag, command.range, options.unfragmented, context.now));
             }
@@ -261,7 +284,7 @@ impl Traffic {
     }
 
     fn begin(&mut self, tag: Tag, command: Command, context: &Context) -> usize {
-        self.in_flight = self.in_flight.saturating_add(1);
+        self.count_in();
         self.changes.insert(Change::new(tag, command, context.now))
     }
 
@@ -277,6 +300,14 @@ impl Traffic {
             return Err(Broken(format!("a request with {left} bytes of payload")));
         }
         tracing::debug!(kind = header.kind, errno = %illegal.0, reason = illegal.1, "NBD request refused");
+        self.recorder.begin();
+        self.recorder.record(&meter::Request {
+            kind: Kind::Other,
+            bytes: 0,
+            latency: Duration::ZERO,
+            ok: false,
+            waited: false,
+        });
         if left == 0 {
             reply::error(self.terms.mode, header.tag, illegal.0, illegal.1, out.replies());
         } else {
@@ -412,18 +443,24 @@ impl Traffic {
                 Ok(())
             }
         };
-        self.answered(change.command.kind, change.command.range, change.arrived, result);
+        self.answered(Answered {
+            kind: change.command.kind,
+            counted_as: changes::counted_as(&change.command),
+            range: change.command.range,
+            arrived: change.arrived,
+            waited: change.waited,
+            result,
+        });
     }
 
-    fn answered(
-        &mut self,
-        kind: RequestKind,
-        range: block::ByteRange,
-        arrived: Instant,
-        result: Result<(), Errno>,
-    ) {
+    fn count_in(&mut self) {
+        self.in_flight = self.in_flight.saturating_add(1);
+        self.recorder.begin();
+    }
+
+    fn answered(&mut self, answered: Answered) {
         self.in_flight = self.in_flight.saturating_sub(1);
-        self.answered.push(Answered { kind, range, arrived, result });
+        self.answered.push(answered);
     }
 
     fn may_lend(&self, bytes: u64) -> bool {
@@ -435,6 +472,7 @@ impl Traffic {
         self.lend(JobFor::Change(slot), job, context)?;
         if let Some(change) = self.changes.get_mut(slot) {
             change.lent = change.lent.saturating_add(1);
+            change.waited = true;
         }
         Ok(())
     }
@@ -471,6 +509,9 @@ struct NoRoom;
 
 impl Drop for Traffic {
     fn drop(&mut self) {
+        if self.opened.end() == ConnectionEnd::Lost {
+            self.recorder.lost();
+        }
         self.cancelled.store(true, Ordering::Relaxed);
     }
 }

@@ -29,6 +29,7 @@ pub(crate) struct Disk {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) read_only: bool,
     pub(crate) fast_zero: bool,
+    pub(crate) account: meter::Account,
 }
 
 /// What happened, to be waited for.
@@ -110,6 +111,7 @@ impl Exports for LabExports {
             multi_conn: true,
             fast_zero: self.disk.fast_zero,
             observer: Arc::clone(&self.seen) as Arc<dyn ExportObserver>,
+            account: self.disk.account.clone(),
         })
     }
 }
@@ -121,7 +123,7 @@ pub(crate) fn memory(mebibytes: u64) -> Arc<MemoryDevice> {
 
 impl Disk {
     pub(crate) fn new(device: Arc<dyn BlockDevice>) -> Self {
-        Self { device, read_only: false, fast_zero: true }
+        Self { device, read_only: false, fast_zero: true, account: meter::Account::default() }
     }
 }
 
