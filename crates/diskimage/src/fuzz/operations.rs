@@ -52,11 +52,9 @@ pub fn replay_parts(data: &[u8]) {
     compare_ends(&reader, &writer);
     if writer.close().is_ok() {
         let closed = Image::from_storage(Box::new(storage.now()), options());
-        assert!(closed.is_ok(), "a closed file cannot be opened");
-        if let Ok(closed) = closed {
-            assert!(!closed.info().log_replayed, "a closed file has a log to replay");
-            compare_ends(&reader, &closed);
-        }
+        let closed = closed.unwrap_or_else(|error| unreachable_image(&error.refusal));
+        assert!(!closed.info().log_replayed, "a closed file has a log to replay");
+        compare_ends(&reader, &closed);
     }
 }
 
@@ -203,6 +201,6 @@ fn pattern(bytes: u64) -> Vec<u8> {
 }
 
 #[allow(clippy::panic, reason = "a finding of the fuzzer is a panic")]
-fn unreachable_image(refusal: &crate::error::Refusal) -> MutableImage {
+fn unreachable_image<T>(refusal: &crate::error::Refusal) -> T {
     panic!("an image that we wrote cannot be opened: {refusal}")
 }

@@ -113,6 +113,13 @@ impl Descriptor {
         Ok(descriptor)
     }
 
+    /// The place of the first byte that is changed.
+    pub(super) fn start(self) -> u64 {
+        match self {
+            Self::Zero { at, .. } | Self::Data { at, .. } => at,
+        }
+    }
+
     /// The place behind the last byte that is changed.
     pub(super) fn end(self) -> u64 {
         match self {

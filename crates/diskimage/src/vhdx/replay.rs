@@ -9,6 +9,7 @@ use block::{ByteOffset, Patience};
 use super::header::Header;
 use super::log::{DESCRIPTOR_BYTES, Descriptor, EntryHeader, HEADER_BYTES, SECTOR_BYTES, data_sector};
 use super::overlay::Overlay;
+use super::region;
 use crate::error::{Damage, Refusal};
 use crate::guid::Guid;
 use crate::storage::Storage;
@@ -20,6 +21,9 @@ const MAX_LOG_BYTES: u64 = 64 << 20;
 const MAX_CHECKSUM_PASSES: u64 = 16;
 /// The most changes that a replay makes: what bounds the overlay's memory where they are runs of zeros.
 const MAX_DESCRIPTORS: u64 = 1 << 20;
+/// Where the file type identifier and the headers end. They are never written through the log; the region tables behind
+/// them may be ([MS-VHDX] §2.2).
+const HEADERS_END: u64 = region::PLACES[0];
 const RULE: &str = "[MS-VHDX] §2.3.3";
 
 /// The log of a file, in memory.
@@ -136,7 +140,9 @@ impl Ring {
         let mut len = last_file_offset.max(file_bytes);
         for entry in active {
             for index in 0..entry.header.descriptors {
-                len = len.max(self.descriptor(*entry, index)?.end());
+                let descriptor = self.descriptor(*entry, index)?;
+                self.check_target(descriptor)?;
+                len = len.max(descriptor.end());
             }
         }
         let mut overlay = Overlay::new(file_bytes, len);
@@ -144,6 +150,21 @@ impl Ring {
             self.apply_entry(*entry, &mut overlay)?;
         }
         Ok(overlay)
+    }
+
+    /// Refuses a change of what a replay stands on: it would leave a file that nobody can open any more.
+    fn check_target(&self, descriptor: Descriptor) -> Result<(), Damage> {
+        let (start, end) = (descriptor.start(), descriptor.end());
+        let protected =
+            [("the headers", 0, HEADERS_END), ("the log", self.at, self.at.saturating_add(self.len()))];
+        match protected.into_iter().find(|(_, from, to)| start < *to && end > *from && start < end) {
+            None => Ok(()),
+            Some((what, from, _)) => {
+                let problem =
+                    format!("it changes {start:#x} to {end:#x}, in the place of {what} at {from:#x}");
+                Err(self.damage("[MS-VHDX] §2.2", problem))
+            }
+        }
     }
 
     fn apply_entry(&self, entry: Entry, overlay: &mut Overlay) -> Result<(), Damage> {

@@ -186,6 +186,28 @@ fn logs_that_cannot_be_replayed_are_refused() {
 }
 
 #[test]
+fn log_that_changes_what_its_replay_stands_on_is_refused() {
+    let mut vhdx = dirty();
+    // The file type identifier, a header, the run up to the region tables, the log: its ends and the whole of it.
+    let hostile = [
+        (zero(0, 1), "the headers"),
+        (data(0x20000, 7), "the headers"),
+        (zero(0x2F000, 2), "the headers"),
+        (data(MIB, 7), "the log"),
+        (data(2 * MIB - SECTOR, 7), "the log"),
+        (zero(MIB - SECTOR, 300), "the log"),
+    ];
+    for (change, expected) in hostile {
+        vhdx.log = vec![(0, entry(&vhdx, 3, 0, vec![change.clone()]).build())];
+        assert!(vhdx.refusal().contains(expected), "{change:?}: {}", vhdx.refusal());
+    }
+    // What lies beside them may change, the second region table too.
+    let beside = vec![zero(MIB - SECTOR, 1), zero(0x40000, 16), data(vhdx.payload_at(), 1)];
+    vhdx.log = vec![(0, entry(&vhdx, 3, 0, beside).build())];
+    assert_eq!(byte_at(&vhdx.open().unwrap(), 0), 1);
+}
+
+#[test]
 fn changed_byte_of_an_entry_makes_it_invalid() {
     let mut vhdx = dirty();
     let at = vhdx.payload_at();
