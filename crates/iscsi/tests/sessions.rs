@@ -229,6 +229,21 @@ fn unfinished_login_is_cut_off_at_its_deadline() {
 }
 
 #[test]
+fn login_that_comes_byte_by_byte_is_cut_off_at_its_deadline() {
+    let config = ServerConfig { login_deadline: Duration::from_millis(200), ..Default::default() };
+    let lab = Lab::serve(memory(4), Rules { config, ..Rules::default() });
+    let mut dripping = Initiator::connect(lab.address());
+    dripping.stream.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+    // A login request with 8 KiB of text: at a byte in 10 ms it would be complete after 82 s. Reading does the waiting.
+    let mut header = [0; 48];
+    header[0] = 0x43;
+    let request = pdu(header, &[b'a'; 8192]);
+    let mut sent = request.iter().take(2000);
+    let ended = sent.any(|byte| dripping.stream.write_all(&[*byte]).is_err() || dripping.is_closed());
+    assert!(ended, "the login goes on as long as a byte of it comes now and then");
+}
+
+#[test]
 fn command_before_the_login_ends_the_connection() {
     let lab = Lab::serve(memory(4), Rules::default());
     let mut eager = Initiator::connect(lab.address());

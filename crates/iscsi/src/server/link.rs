@@ -57,7 +57,7 @@ pub(super) struct Link {
     /// The directory has been asked; no PDU is taken until it answers.
     asked_at: Option<Instant>,
     closing: Option<Closing>,
-    /// The start of the login, later the last sign of life.
+    /// The start of the login, without the time that the directory took; later the last sign of life.
     heard_at: Instant,
     slot: Option<Slot>,
     /// Of the server's budget of write data.
@@ -247,10 +247,17 @@ impl Link {
         }
     }
 
+    /// The directory has answered a question of the login: the time that it took is not the initiator's.
+    fn answered(&mut self, context: &Context) {
+        if let Some(asked_at) = self.asked_at.take() {
+            let took = context.now.saturating_duration_since(asked_at);
+            self.heard_at = self.heard_at.checked_add(took).unwrap_or(self.heard_at);
+        }
+    }
+
     /// The directory says what must be proved.
     fn authentication(&mut self, answer: Result<Authentication, Refusal>, context: &mut Context) {
-        self.asked_at = None;
-        self.heard_at = context.now;
+        self.answered(context);
         let Phase::Login(login) = &mut self.phase else { return };
         let event = match questions::challenge() {
             Ok(challenge) => login.authentication(answer, challenge, &mut self.output.queue),
@@ -266,8 +273,7 @@ impl Link {
 
     /// The directory has opened the target, or not.
     fn opened(&mut self, answer: Result<Opened, NotOpened>, context: &mut Context) {
-        self.asked_at = None;
-        self.heard_at = context.now;
+        self.answered(context);
         let Phase::Login(login) = &mut self.phase else { return };
         let (answer, opened) = match answer {
             Ok(opened) => (Ok(opened.tsih), Some(opened)),
@@ -279,6 +285,7 @@ impl Link {
                 let full = Full::new(established, opened, Arc::clone(&context.shared.complaints));
                 tracing::info!(parent: &full.span, "session begins");
                 self.phase = Phase::Full(Box::new(full));
+                self.heard_at = context.now;
             }
             (event, _) => self.login_event(event, context),
         }
@@ -326,7 +333,10 @@ impl Link {
                 // together with these bytes was said already, and is not said again.
                 self.readable = count == room_bytes || self.read_closed;
                 context.now = Instant::now();
-                self.heard_at = context.now;
+                // A login must be over in time, however often its peer lets hear a byte of it.
+                if matches!(self.phase, Phase::Full(_)) {
+                    self.heard_at = context.now;
+                }
                 true
             }
             Err(error) => self.socket_error(&error, context.now, |link| link.readable = false),
