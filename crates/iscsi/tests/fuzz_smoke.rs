@@ -46,7 +46,7 @@ fn mutated_pdus_never_panic() {
 
 #[test]
 fn mutated_sessions_never_panic() {
-    let mutator = Mutator::new(seeds(), 20_000);
+    let mutator = Mutator::new(seeds(), 20_000).seeding("iscsi_connection");
     mutator.run(30_000, |bytes| check(connection(bytes, false), false));
     mutator.run(10_000, |bytes| check(connection(bytes, true), true));
 }

@@ -13,6 +13,9 @@ pub struct Mutator {
     max_bytes: usize,
 }
 
+/// Names the directory into which [`Mutator::seeding`] writes.
+const SEED_DIRECTORY: &str = "HEADWATER_FUZZ_SEEDS";
+
 /// The most changes that one input gets.
 const MAX_CHANGES: u64 = 6;
 
@@ -37,6 +40,24 @@ impl Mutator {
     #[must_use]
     pub fn new(seeds: Vec<Vec<u8>>, max_bytes: usize) -> Self {
         Self { seeds, max_bytes }
+    }
+
+    /// Leaves the seeds to the fuzz target of this name too: where the environment variable `HEADWATER_FUZZ_SEEDS`
+    /// names a directory, they are written into a directory of the target's name in it, to begin a corpus with.
+    ///
+    /// # Panics
+    /// Where they cannot be written.
+    #[must_use]
+    pub fn seeding(self, target: &str) -> Self {
+        if let Some(root) = std::env::var_os(SEED_DIRECTORY) {
+            let directory = std::path::Path::new(&root).join(target);
+            std::fs::create_dir_all(&directory).expect("a directory for the seeds of a fuzz target");
+            for (number, seed) in self.seeds.iter().enumerate() {
+                std::fs::write(directory.join(format!("seed-{number}")), seed)
+                    .expect("a seed of a fuzz target");
+            }
+        }
+        self
     }
 
     /// The input of round `round`.

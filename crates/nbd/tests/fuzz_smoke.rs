@@ -79,7 +79,7 @@ fn unchanged_seeds_get_where_they_should() {
 
 #[test]
 fn mutated_clients_never_panic_the_server_and_learn_nothing_without_tls() {
-    let mutator = Mutator::new(seeds(), 20_000);
+    let mutator = Mutator::new(seeds(), 20_000).seeding("nbd_connection");
     mutator.run(15_000, |bytes| {
         let _ = server(bytes, TlsPolicy::Off);
         let _ = server(bytes, TlsPolicy::Allowed);
@@ -188,7 +188,7 @@ fn client_understands_whole_answers_of_both_kinds() {
 
 #[test]
 fn mutated_servers_never_panic_the_client() {
-    Mutator::new(server_seeds(), 80_000).run(20_000, |bytes| {
+    Mutator::new(server_seeds(), 80_000).seeding("nbd_client").run(20_000, |bytes| {
         let _ = client(bytes);
     });
 }

@@ -63,7 +63,7 @@ fn changed_parts_of_images_do_not_break_the_readers() {
     for seed in &seeds {
         fuzz::open_parts(seed);
     }
-    Mutator::new(seeds, 64 << 10).run(4000, fuzz::open_parts);
+    Mutator::new(seeds, 64 << 10).seeding("image_parts").run(4000, fuzz::open_parts);
 }
 
 /// A small image of each kind, as the list of its parts.
@@ -96,7 +96,7 @@ fn changed_parts_of_qcow2_images_do_not_break_the_reader() {
     for seed in &seeds {
         fuzz::open_qcow2_parts(seed);
     }
-    Mutator::new(seeds, 64 << 10).run(4000, fuzz::open_qcow2_parts);
+    Mutator::new(seeds, 64 << 10).seeding("image_qcow2").run(4000, fuzz::open_qcow2_parts);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn changed_parts_of_vmdk_images_do_not_break_the_reader() {
     for seed in &seeds {
         fuzz::open_vmdk_parts(seed);
     }
-    Mutator::new(seeds, 64 << 10).run(4000, fuzz::open_vmdk_parts);
+    Mutator::new(seeds, 64 << 10).seeding("image_vmdk").run(4000, fuzz::open_vmdk_parts);
 }
 
 /// The same parts in another file.
@@ -134,7 +134,7 @@ fn in_file(parts: &[u8], file: u64) -> Vec<u8> {
 #[test]
 fn changed_bytes_of_images_do_not_break_the_readers() {
     let seeds = vec![vhd("subformat=fixed"), vhd("subformat=dynamic")[..4096].to_vec(), vec![0; 600]];
-    Mutator::new(seeds, 128 << 10).run(4000, fuzz::open_bytes);
+    Mutator::new(seeds, 128 << 10).seeding("image_bytes").run(4000, fuzz::open_bytes);
 }
 
 /// A parent and a leaf with blocks in every state.
@@ -157,7 +157,7 @@ fn chain() -> Vec<u8> {
 fn changed_chains_do_not_break_the_readers() {
     let seed = chain();
     fuzz::open_chain(&seed);
-    Mutator::new(vec![seed], 64 << 10).run(4000, fuzz::open_chain);
+    Mutator::new(vec![seed], 64 << 10).seeding("image_chain").run(4000, fuzz::open_chain);
 }
 
 #[test]
@@ -169,12 +169,12 @@ fn changed_operations_leave_every_image_as_its_model() {
         seeds.push([kind].into_iter().chain(operations).collect::<Vec<u8>>());
         fuzz::operations(seeds.last().unwrap());
     }
-    Mutator::new(seeds, 512).run(60, fuzz::operations);
+    Mutator::new(seeds, 512).seeding("image_operations").run(60, fuzz::operations);
 }
 
 #[test]
 fn changed_logs_are_replayed_into_a_file_as_in_memory() {
     let seeds = vec![parts(&vhdx(true)), parts(&vhdx(false))];
     seeds.iter().for_each(|seed| fuzz::replay_parts(seed));
-    Mutator::new(seeds, 64 << 10).run(1000, fuzz::replay_parts);
+    Mutator::new(seeds, 64 << 10).seeding("image_replay").run(1000, fuzz::replay_parts);
 }
