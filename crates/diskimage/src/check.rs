@@ -83,7 +83,7 @@ pub fn repair(storage: &dyn WritableStorage, format: Format) -> Result<Report, R
 }
 
 fn not_checked(format: Format) -> Refusal {
-    Refusal::unsupported("structure check", format!("the check of a {format} image"))
+    Refusal::unsupported("structure check", format!("the check of a {} image", format.title()))
 }
 
 impl Report {

@@ -75,7 +75,7 @@ pub enum Refusal {
     },
     /// The file begins as an image of one format and ends as a VHD, and its ending names neither. Guessing either way
     /// could serve the wrong bytes.
-    #[error("the file begins as a {signed} image and ends with a VHD footer; give the format")]
+    #[error("the file begins as a {} image and ends with a VHD footer; give the format", signed.title())]
     TwoFormats {
         /// What it begins as.
         signed: Format,
@@ -87,7 +87,7 @@ pub enum Refusal {
         name: &'static str,
     },
     /// The format was given, but the file does not carry its signature.
-    #[error("this is not a {format} image: {problem}")]
+    #[error("this is not a {} image: {problem}", format.title())]
     NotThisFormat {
         /// The format that was given.
         format: Format,

@@ -62,8 +62,10 @@ impl Format {
 }
 
 impl Format {
-    /// As it is written in a sentence.
-    const fn title(self) -> &'static str {
+    /// As it is written in a sentence. The command line and programs know it by the name in lower case, which
+    /// [`Display`](fmt::Display) shows and [`FromStr`] reads.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
         match self {
             Self::Raw => "raw",
             Self::Vhd => "VHD",

@@ -131,13 +131,13 @@ pub trait NewImage: std::fmt::Debug + Send {
 #[derive(Debug, thiserror::Error)]
 pub enum NewImageError {
     /// The format is one that others write.
-    #[error("{format} images are read, not written; make a VHDX instead")]
+    #[error("{} images are read, not written; make a VHDX instead", format.title())]
     ReadOnlyFormat {
         /// The format.
         format: Format,
     },
     /// The format cannot express this.
-    #[error("a {format} image cannot have {what} ({rule})")]
+    #[error("a {} image cannot have {what} ({rule})", format.title())]
     Unsupported {
         /// The format.
         format: Format,

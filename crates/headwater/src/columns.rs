@@ -1,4 +1,5 @@
 //! Text for people: figures in units, and cells as aligned columns.
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// Bytes in binary units with three digits: `24.3 MiB`.
@@ -41,6 +42,14 @@ pub fn align(rows: &[Vec<String>], right: &[usize]) -> String {
     text
 }
 
+/// A name as it can be shown: as it is, or in quotes and escaped where it holds what moves a terminal's cursor or begins
+/// another line.
+#[must_use]
+pub fn name(name: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| matches!(c, '"' | '\'' | '\\') || c.escape_debug().len() == 1;
+    if name.chars().all(is_plain) { Cow::Borrowed(name) } else { Cow::Owned(format!("{name:?}")) }
+}
+
 /// Cells of a row.
 #[must_use]
 pub fn columns<const N: usize>(cells: [&str; N]) -> Vec<String> {
@@ -50,4 +59,19 @@ pub fn columns<const N: usize>(cells: [&str; N]) -> Vec<String> {
 fn three_digits(value: f64, unit: &str) -> String {
     let decimals = if unit == "B" || value >= 100.0 { 0 } else { 1 };
     format!("{value:.decimals$} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_could_pass_for_something_else_are_quoted() {
+        for plain in ["win 11.vhdx", "grün-日本.raw", "it's \"new\"\\.vhd"] {
+            assert_eq!(name(plain), plain);
+        }
+        assert_eq!(name("a\nsound"), r#""a\nsound""#);
+        assert_eq!(name("a\u{1b}[2J"), r#""a\u{1b}[2J""#);
+        assert_eq!(name("a\u{202e}b\u{7f}"), r#""a\u{202e}b\u{7f}""#);
+    }
 }

@@ -77,7 +77,9 @@ pub enum ChainError {
     TooDeep,
     /// Parent and child are of different formats.
     #[error(
-        "{child} is a {format} image, but its parent {parent:?} is in another format ({found}); convert one of them"
+        "{child} is a {} image, but its parent {parent:?} is in another format ({}); convert one of them",
+        format.title(),
+        found.title()
     )]
     Mixed {
         /// The child.

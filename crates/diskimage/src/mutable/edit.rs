@@ -17,7 +17,7 @@ const WINDOW_BYTES: u64 = 64 << 10;
 #[derive(Debug, thiserror::Error)]
 pub enum EditError {
     /// The format has no such thing.
-    #[error("a {format} image {what}")]
+    #[error("a {} image {what}", format.title())]
     Unsupported {
         /// The format.
         format: Format,

@@ -285,7 +285,8 @@ fn format_of(
 }
 
 fn read_only(format: Format) -> Refusal {
-    let what = format!("writing into {format} images, which are read only (convert the image to VHDX)");
+    let what =
+        format!("writing into {} images, which are read only (convert the image to VHDX)", format.title());
     Refusal::unsupported("Headwater", what)
 }
 

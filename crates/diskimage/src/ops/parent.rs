@@ -16,7 +16,8 @@ pub(super) fn link_to(image: &Image, parent: &LayerInfo, target: &Path) -> Resul
     let linkage = linkage_of(storage, format).map_err(|refusal| refusal.about(Some(path.clone())))?;
     let Some(linkage) = linkage else {
         return Err(OpError::unfit(format!(
-            "a {format} image cannot have children; convert it to VHDX first"
+            "a {} image cannot have children; convert it to VHDX first",
+            format.title()
         )));
     };
     let real = |path: &Path| {

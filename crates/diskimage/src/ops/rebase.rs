@@ -81,7 +81,11 @@ pub fn rebase(
 fn check_fits(layer: &Layer, child: &Path, new: &Image, parent: &Path) -> Result<(), OpError> {
     let (ours, theirs) = (layer.format(), new.format());
     if ours != theirs {
-        return Err(OpError::unfit(format!("{child:?} is {ours}, and {parent:?} is {theirs}")));
+        return Err(OpError::unfit(format!(
+            "{child:?} is {}, and {parent:?} is {}",
+            ours.title(),
+            theirs.title()
+        )));
     }
     let (ours, theirs) = (layer.logical_block().bytes(), new.geometry().logical_block.bytes());
     if ours != theirs {

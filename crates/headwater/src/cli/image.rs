@@ -137,12 +137,12 @@ pub struct CreateArgs {
     /// What it is to be.
     #[command(flatten)]
     pub target: Target,
-    /// The unit in which the disk is addressed (VHDX)
-    #[arg(long, value_enum, default_value_t = SectorSize::B512)]
-    pub sector_size: SectorSize,
-    /// The unit in which the disk says that it is stored (VHDX)
-    #[arg(long, value_enum, default_value_t = SectorSize::B4096)]
-    pub physical_sector_size: SectorSize,
+    /// The unit in which the disk is addressed, by default 512 bytes (VHDX)
+    #[arg(long, value_enum)]
+    pub sector_size: Option<SectorSize>,
+    /// The unit in which the disk says that it is stored, by default 4096 bytes (VHDX)
+    #[arg(long, value_enum)]
+    pub physical_sector_size: Option<SectorSize>,
 }
 
 /// `headwater image info`.

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::print;
 use crate::cli::{CheckArgs, ImageOptions};
+use crate::columns::name;
 use crate::commands::{Answer, Verdict};
 
 /// A check, as programs read it.
@@ -15,6 +16,8 @@ use crate::commands::{Answer, Verdict};
 struct CheckAnswer {
     file: String,
     format: String,
+    #[serde(skip)]
+    title: &'static str,
     errors: u64,
     warnings: u64,
     notes: u64,
@@ -67,6 +70,7 @@ impl CheckAnswer {
         Self {
             file: args.file.display().to_string(),
             format: format.to_string(),
+            title: format.title(),
             errors: report.count(Severity::Error),
             warnings: report.count(Severity::Warning),
             notes: report.count(Severity::Note),
@@ -118,6 +122,6 @@ fn text(check: &CheckAnswer) -> String {
         (errors, warnings) => format!("{errors} errors, {warnings} warnings"),
     };
     let repaired = if check.repaired > 0 { format!(", {} repaired", check.repaired) } else { String::new() };
-    let _ = writeln!(text, "{}: {}, {summary}{repaired}", check.file, check.format.to_uppercase());
+    let _ = writeln!(text, "{}: {}, {summary}{repaired}", name(&check.file), check.title);
     text
 }

@@ -10,13 +10,15 @@ use super::{print, reading};
 use crate::cli::{ConvertArgs, ImageOptions};
 
 pub(super) async fn run(args: ConvertArgs, options: ImageOptions) -> anyhow::Result<String> {
+    let format = format(&args.new, &args.target)?;
+    let subtype = subtype(&args.new, format)?;
     let wanted = ConvertOptions {
-        subtype: subtype(&args.new),
-        payload_block: payload_block(&args.new),
+        subtype,
+        payload_block: payload_block(&args.new, format, subtype)?,
         replace: replace(args.force),
         zeros: if args.find_zeros { FindZeros::Everywhere } else { FindZeros::WhereCopied },
         verify: args.verify,
-        ..ConvertOptions::to(format(&args.new, &args.target)?)
+        ..ConvertOptions::to(format)
     };
     let manner = Manner { what: "converting", quiet: options.quiet, limit: args.pace.rate_limit };
     let answer = {

@@ -1,27 +1,38 @@
 //! `headwater image create`: an empty image.
-use anyhow::Context;
+use anyhow::{Context, bail};
 use block::{ByteLength, LogicalBlockSize};
 use diskimage::storage::FileStorage;
-use diskimage::{NewImage, NewImageSpec};
+use diskimage::{Format, NewImage, NewImageSpec};
 
 use super::print_done;
 use super::target::{format, payload_block, subtype};
 use crate::cli::{CreateArgs, ImageOptions, SectorSize};
 
 pub(super) fn run(args: &CreateArgs, options: &ImageOptions) -> anyhow::Result<String> {
+    let format = format(&args.target, &args.file)?;
+    let subtype = subtype(&args.target, format)?;
+    let has_sectors = format == Format::Vhdx;
+    if !has_sectors && (args.sector_size == Some(SectorSize::B4096) || args.physical_sector_size.is_some()) {
+        bail!(
+            "{:?} cannot be made: nothing in a {} image says how large its sectors are, so everybody takes 512 bytes for \
+             it; make a VHDX, or leave the sector size out",
+            args.file,
+            format.title()
+        );
+    }
     let spec = NewImageSpec {
-        format: format(&args.target, &args.file)?,
-        subtype: subtype(&args.target),
+        format,
+        subtype,
         virtual_size: ByteLength::new(args.size.0),
         logical_block: match args.sector_size {
-            SectorSize::B512 => LogicalBlockSize::B512,
-            SectorSize::B4096 => LogicalBlockSize::B4096,
+            Some(SectorSize::B512) | None => LogicalBlockSize::B512,
+            Some(SectorSize::B4096) => LogicalBlockSize::B4096,
         },
         physical_block: match args.physical_sector_size {
-            SectorSize::B512 => 512,
-            SectorSize::B4096 => 4096,
+            Some(SectorSize::B512) => 512,
+            Some(SectorSize::B4096) | None => 4096,
         },
-        payload_block: payload_block(&args.target),
+        payload_block: payload_block(&args.target, format, subtype)?,
         identity: None,
         linkage: None,
         parent: None,

@@ -1,4 +1,5 @@
 //! `headwater image info`: what an image is, and the files that it is made of.
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -7,13 +8,15 @@ use serde::Serialize;
 
 use super::{open, print};
 use crate::cli::{ImageOptions, InfoArgs};
-use crate::columns::{align, bytes, columns};
+use crate::columns::{align, bytes, columns, name};
 
 /// An image, as programs read it.
 #[derive(Debug, Serialize)]
 struct ImageAnswer {
     file: String,
     format: String,
+    #[serde(skip)]
+    title: &'static str,
     subformat: &'static str,
     virtual_size_bytes: u64,
     logical_sector_bytes: u64,
@@ -47,6 +50,7 @@ impl ImageAnswer {
         Self {
             file: file.display().to_string(),
             format: info.format.to_string(),
+            title: info.format.title(),
             subformat: subformat(&info),
             virtual_size_bytes: info.virtual_size.get(),
             logical_sector_bytes: info.logical_block.bytes(),
@@ -72,8 +76,8 @@ impl FileAnswer {
         }
     }
 
-    fn name(&self) -> &str {
-        Path::new(&self.file).file_name().and_then(|name| name.to_str()).unwrap_or(&self.file)
+    fn name(&self) -> Cow<'_, str> {
+        name(Path::new(&self.file).file_name().and_then(|name| name.to_str()).unwrap_or(&self.file))
     }
 }
 
@@ -87,8 +91,8 @@ fn subformat(info: &Info) -> &'static str {
 
 fn text(image: &ImageAnswer) -> String {
     let mut lines = vec![
-        ("image", image.file.clone()),
-        ("format", format!("{}, {}", image.format.to_uppercase(), image.subformat)),
+        ("image", name(&image.file).into_owned()),
+        ("format", format!("{}, {}", image.title, image.subformat)),
         ("virtual size", format!("{} ({} bytes)", bytes(image.virtual_size_bytes), image.virtual_size_bytes)),
         ("on disk", on_disk(image)),
         (
@@ -97,7 +101,7 @@ fn text(image: &ImageAnswer) -> String {
         ),
     ];
     lines.extend(image.identity.clone().map(|identity| ("identity", identity)));
-    lines.extend(image.creator.clone().map(|creator| ("made by", creator)));
+    lines.extend(image.creator.as_deref().map(|creator| ("made by", name(creator).into_owned())));
     if image.log_replayed {
         lines.push((
             "log",

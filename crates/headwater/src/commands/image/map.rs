@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::open;
 use crate::cli::{ImageOptions, MapArgs, Output, RunKind};
-use crate::columns::{align, columns};
+use crate::columns::{align, columns, name};
 
 /// A run of the disk, as programs read it.
 #[derive(Debug, Serialize)]
@@ -103,7 +103,7 @@ fn table(runs: &[RunAnswer]) -> String {
             &format!("{:#x}", run.length),
             kind,
             &offset,
-            file,
+            &name(file),
         ]));
     }
     align(&rows, &[0, 1, 3])

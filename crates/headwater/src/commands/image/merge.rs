@@ -5,7 +5,7 @@ use anyhow::bail;
 use diskimage::ops::{
     Action, ConvertOptions, Job, MergeOptions, Plan, Step, convert, merge_base, merge_updates,
 };
-use diskimage::{Image, LayerIndex};
+use diskimage::{Image, LayerIndex, Subtype};
 use serde::Serialize;
 
 use super::target::{MadeAnswer, format, payload_block, replace, subtype};
@@ -71,8 +71,22 @@ pub(super) async fn run(args: MergeArgs, options: ImageOptions) -> anyhow::Resul
 }
 
 fn job<'a>(image: &'a Image, args: &MergeArgs, options: &ImageOptions) -> anyhow::Result<Job<'a>> {
+    if args.updates && (args.new.format.is_some() || args.new.subformat.is_some()) {
+        bail!(
+            "merged updates are a difference of the same format as the base: leave --format and --subformat out"
+        );
+    }
+    let format = if args.updates { image.format() } else { format(&args.new, &args.into)? };
+    let is_same_kind = format == image.format() && args.new.subformat.is_none();
+    // A base of the same kind is fixed where the old one is.
+    let base = image.layers().first().map_or(Subtype::Dynamic, |base| base.info.subtype);
+    let subtype = match is_same_kind {
+        true if args.updates => Subtype::Differencing,
+        true => base,
+        false => subtype(&args.new, format)?,
+    };
     let wanted = MergeOptions {
-        payload_block: payload_block(&args.new),
+        payload_block: payload_block(&args.new, format, subtype)?,
         replace: replace(args.force),
         verify: args.verify,
         reopen: reading(args.source_format, options),
@@ -80,13 +94,12 @@ fn job<'a>(image: &'a Image, args: &MergeArgs, options: &ImageOptions) -> anyhow
     if args.updates {
         return Ok(merge_updates(image, first_update(image)?, &args.into, &wanted)?);
     }
-    let format = format(&args.new, &args.into)?;
-    if format == image.format() && args.new.subformat.is_none() {
+    if is_same_kind {
         return Ok(merge_base(image, &args.into, &wanted)?);
     }
     // A base of another kind is a conversion of the whole chain that stays the same disk.
     let wanted = ConvertOptions {
-        subtype: subtype(&args.new),
+        subtype,
         payload_block: wanted.payload_block,
         identity: image.identity().filter(|_| format == image.format()),
         replace: wanted.replace,

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{open, print, reading};
 use crate::cli::{ImageOptions, NewSize, ResizeArgs};
-use crate::columns::bytes;
+use crate::columns::{bytes, name};
 
 /// What became of the disk, as programs read it.
 #[derive(Debug, Serialize)]
@@ -52,6 +52,6 @@ pub(super) fn run(args: &ResizeArgs, options: &ImageOptions) -> anyhow::Result<S
     };
     print(&answer, options, |answer| {
         let (before, now) = (bytes(answer.virtual_size_bytes_before), bytes(answer.virtual_size_bytes));
-        format!("{}: {before} before, {now} now\n", answer.file)
+        format!("{}: {before} before, {now} now\n", name(&answer.file))
     })
 }

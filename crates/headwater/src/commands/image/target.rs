@@ -8,7 +8,7 @@ use diskimage::{Format, Subtype};
 use serde::Serialize;
 
 use crate::cli::{Subformat, Target, WritableFormat};
-use crate::columns::bytes;
+use crate::columns::{bytes, name};
 
 /// How a new image was made, as programs read it.
 #[derive(Debug, Serialize)]
@@ -53,7 +53,7 @@ impl MadeAnswer {
             parts.push("nothing to move".to_owned());
         }
         let verified = if self.verified { ", verified" } else { "" };
-        format!("{}: {} in {:.2} s{verified}\n", self.file, parts.join(", "), self.seconds)
+        format!("{}: {} in {:.2} s{verified}\n", name(&self.file), parts.join(", "), self.seconds)
     }
 }
 
@@ -70,15 +70,31 @@ pub(super) fn format(target: &Target, file: &Path) -> anyhow::Result<Format> {
     }
 }
 
-pub(super) fn subtype(target: &Target) -> Subtype {
-    match target.subformat {
-        Some(Subformat::Fixed) => Subtype::Fixed,
-        Some(Subformat::Dynamic) | None => Subtype::Dynamic,
+/// How a new file of `format` keeps its blocks: what the command line says, else dynamic where it can be.
+pub(super) fn subtype(target: &Target, format: Format) -> anyhow::Result<Subtype> {
+    match (format, target.subformat) {
+        (Format::Raw, Some(Subformat::Dynamic)) => bail!(
+            "a raw image is always fixed (what is never written takes no room all the same): leave --subformat out, or \
+             make a VHDX"
+        ),
+        (Format::Raw, None) | (_, Some(Subformat::Fixed)) => Ok(Subtype::Fixed),
+        (_, Some(Subformat::Dynamic) | None) => Ok(Subtype::Dynamic),
     }
 }
 
-pub(super) fn payload_block(target: &Target) -> Option<ByteLength> {
-    target.block_size.map(|size| ByteLength::new(size.0))
+/// How much of the disk one block of a new file holds, if the command line says so.
+pub(super) fn payload_block(
+    target: &Target,
+    format: Format,
+    subtype: Subtype,
+) -> anyhow::Result<Option<ByteLength>> {
+    match (target.block_size, format, subtype) {
+        (Some(_), Format::Raw, _) => bail!("a raw image has no blocks: leave --block-size out"),
+        (Some(_), Format::Vhd, Subtype::Fixed) => {
+            bail!("a fixed VHD image has no blocks: leave --block-size out")
+        }
+        (size, ..) => Ok(size.map(|size| ByteLength::new(size.0))),
+    }
 }
 
 pub(super) fn replace(force: bool) -> Replace {

@@ -1,98 +1,12 @@
-//! `headwater image` from the outside: the real program on real files, held against qemu-img.
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+//! Each verb on small images, held against qemu-img.
+use std::process::Command;
 
 use block::conformance::pattern;
 use block::{BlockDevice, ByteOffset, Patience};
-use diskimage::{Childless, Image, MutableImage, OpenOptions};
+use diskimage::{Childless, MutableImage};
 use serde_json::Value;
 
-const MIB: usize = 1 << 20;
-
-/// A folder of images, and the program.
-struct Bench {
-    folder: tempfile::TempDir,
-}
-
-impl Bench {
-    fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
-        command.arg("image").args(words).current_dir(self.folder.path());
-        command
-    }
-
-    fn run(&self, words: &[&str]) -> (Option<i32>, String, String) {
-        let Output { status, stdout, stderr } = self.command(words).output().unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (status.code(), text(&stdout), text(&stderr))
-    }
-
-    /// Runs a command that must succeed; its standard output.
-    fn ok(&self, words: &[&str]) -> String {
-        let (code, out, err) = self.run(words);
-        assert_eq!(code, Some(0), "{words:?}: {out}{err}");
-        assert!(err.is_empty(), "{words:?} says on standard error: {err}");
-        out
-    }
-
-    fn json(&self, words: &[&str]) -> Value {
-        let out = self.ok(&[words, &["--output", "json"]].concat());
-        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{words:?}: {error} in {out}"))
-    }
-
-    /// Runs a command that must fail; what it says.
-    fn refused(&self, words: &[&str]) -> String {
-        let (code, out, err) = self.run(words);
-        assert_eq!((code, out.as_str()), (Some(1), ""), "{words:?}: {err}");
-        assert_eq!(err.lines().count(), 1, "one line: {err}");
-        err
-    }
-
-    fn names(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(self.folder.path()).unwrap();
-        let mut names: Vec<_> =
-            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    }
-}
-
-/// A raw image of 12 MiB: data, then nothing, then data.
-fn raw(bench: &Bench) -> Vec<u8> {
-    let mut bytes = vec![0; 12 * MIB];
-    bytes[..3 * MIB].copy_from_slice(&pattern(3 * MIB));
-    bytes[9 * MIB..10 * MIB].copy_from_slice(&pattern(MIB));
-    let file = std::fs::File::create(bench.path("disk.raw")).unwrap();
-    for part in [0..3 * MIB, 9 * MIB..10 * MIB] {
-        file.write_all_at(&bytes[part.clone()], part.start as u64).unwrap();
-    }
-    file.set_len(12 * MIB as u64).unwrap();
-    bytes
-}
-
-/// Writes into a differencing image, as its device does.
-fn write(child: &Path, parent: &Path, at: usize, bytes: &[u8]) {
-    let parent: Arc<dyn BlockDevice> = Arc::new(Image::open(parent, OpenOptions::default()).unwrap());
-    let image = MutableImage::open(child, None, Some(parent), &Childless).unwrap();
-    image.write(ByteOffset::new(at as u64), bytes, Patience::Blocking).unwrap();
-    image.close().unwrap();
-}
-
-fn qemu_img(words: &[&str], folder: &Path) -> bool {
-    let output = Command::new("qemu-img").args(words).current_dir(folder).output();
-    output.unwrap_or_else(|error| panic!("qemu-img is needed (Debian: qemu-utils): {error}")).status.success()
-}
+use crate::bench::{Bench, MIB, qemu_img, raw, wait_for, write};
 
 #[test]
 fn raw_image_goes_round_all_formats_and_stays_the_same() {
@@ -372,12 +286,8 @@ fn interrupted_work_leaves_nothing_behind() {
     raw(&bench);
     // So slow that it would take minutes.
     let words = ["convert", "disk.raw", "a.vhdx", "--rate-limit", "32K", "--quiet", "--find-zeros"];
-    let mut child = bench.command(&words).stderr(std::process::Stdio::piped()).spawn().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !bench.names().iter().any(|name| name.ends_with(".partial")) {
-        assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none(), "{:?}", bench.names());
-        std::thread::park_timeout(Duration::from_millis(10));
-    }
+    let child = bench.command(&words).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    wait_for(|| bench.names().iter().any(|name| name.ends_with(".partial")));
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -398,4 +308,82 @@ fn completions_and_man_pages_are_made() {
     let page = std::fs::read_to_string(bench.path("headwater-image-merge.1")).unwrap();
     assert!(page.contains("dry"), "{} bytes", page.len());
     assert!(bench.names().len() > 10, "{:?}", bench.names());
+}
+
+#[test]
+fn create_makes_what_the_format_can_be_and_says_what_it_cannot() {
+    let bench = Bench::new();
+    for (name, subformat) in [("a.raw", "fixed"), ("a.vhd", "dynamic"), ("a.vhdx", "dynamic")] {
+        bench.ok(&["create", name, "--size", "12M"]);
+        let info = bench.json(&["info", name]);
+        assert_eq!(
+            (&info["subformat"], &info["virtual_size_bytes"]),
+            (&subformat.into(), &(12 << 20).into())
+        );
+    }
+    bench.ok(&["create", "b.vhdx", "--size", "12M", "--sector-size", "4096"]);
+    assert_eq!(bench.json(&["info", "b.vhdx"])["logical_sector_bytes"], 4096);
+    let before = bench.names();
+    for (name, flag, value, says) in [
+        ("c.raw", "--sector-size", "4096", "a raw image says how large its sectors are"),
+        ("c.vhd", "--sector-size", "4096", "a VHD image says how large its sectors are"),
+        ("c.raw", "--physical-sector-size", "512", "make a VHDX"),
+        ("c.raw", "--block-size", "1M", "leave --block-size out"),
+        ("c.raw", "--subformat", "dynamic", "leave --subformat out"),
+        ("c.vhd", "--block-size", "3M", "a VHD image cannot have payload blocks of 3145728 bytes"),
+        ("c.vhdx", "--block-size", "3M", "a VHDX image cannot have payload blocks of 3145728 bytes"),
+    ] {
+        let refused = bench.refused(&["create", name, "--size", "12M", flag, value]);
+        assert!(refused.contains(says), "{refused}");
+    }
+    let words = ["create", "c.vhd", "--size", "1M", "--subformat", "fixed", "--block-size", "1M"];
+    assert!(bench.refused(&words).contains("a fixed VHD image has no blocks"));
+    assert_eq!(bench.names(), before);
+}
+
+#[test]
+fn formats_are_called_the_same_everywhere() {
+    let bench = Bench::new();
+    for (file, name) in [("a.raw", "raw"), ("a.vhd", "VHD"), ("a.vhdx", "VHDX")] {
+        bench.ok(&["create", file, "--size", "12M"]);
+        let (info, check) = (bench.ok(&["info", file]), bench.ok(&["check", file]));
+        assert!(info.contains(&format!(" {name}, ")), "{info}");
+        assert_eq!(check, format!("{file}: {name}, sound\n"));
+        // For programs it is the name that --format takes.
+        let lower = name.to_lowercase();
+        for verb in ["info", "check"] {
+            assert_eq!(bench.json(&[verb, file, "--format", &lower])["format"], lower);
+        }
+    }
+    assert!(bench.refused(&["snapshot", "a.raw", "b.raw"]).contains("a raw image cannot have children"));
+    assert!(bench.refused(&["info", "a.vhd", "--format", "vhdx"]).contains("not a VHDX image"));
+}
+
+/// Neither a file's own name nor one that another file holds moves the cursor or begins another line.
+#[test]
+fn names_with_control_characters_are_shown_escaped() {
+    let bench = Bench::new();
+    let (base, child) = ("base\nsound\u{1b}[2J.vhdx", "child\u{202e}\n.vhdx");
+    bench.ok(&["create", base, "--size", "12M"]);
+    bench.ok(&["snapshot", base, child]);
+    write(&bench.path(child), &bench.path(base), 0, &[7; 4096]);
+    let outputs = [
+        bench.ok(&["info", child]),
+        bench.ok(&["map", child]),
+        bench.ok(&["check", base]),
+        bench.ok(&["resize", child, "+1M"]),
+        bench.ok(&["compact", child]),
+        bench.ok(&["convert", child, "\u{7}.raw"]),
+        bench.ok(&["merge", child, "--into", "new\u{9b}.vhdx", "--dry-run"]),
+        bench.ok(&["merge", child, "--into", "new\u{9b}.vhdx"]),
+        bench.refused(&["info", "absent\n\u{1b}"]),
+        bench.refused(&["create", base, "--size", "1M"]),
+        bench.refused(&["rebase", child, "absent\n\u{1b}"]),
+    ];
+    std::fs::remove_file(bench.path(base)).unwrap();
+    for output in outputs.into_iter().chain([bench.refused(&["info", child])]) {
+        let odd = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(!output.contains(odd), "{output:?}");
+        assert!(!output.lines().any(|line| line.starts_with("sound")), "{output:?}");
+    }
 }

@@ -1,0 +1,6 @@
+//! `headwater image` from the outside: the real program on real files, held against programs that are not ours.
+mod bench;
+mod chains;
+mod samples;
+mod verbs;
+mod written;
