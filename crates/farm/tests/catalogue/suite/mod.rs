@@ -1,0 +1,16 @@
+//! What the catalogue promises, whatever database is below. Every case gets an empty catalogue.
+mod lists;
+mod objects;
+
+use farm::catalogue::Catalogue;
+
+type Case = (&'static str, fn(&Catalogue));
+
+/// Runs all cases, each on what `open` makes for it, and says which one fails.
+pub(crate) fn run(open: impl Fn(&str) -> Catalogue) {
+    let cases = [objects::CASES, lists::CASES].concat();
+    for (name, case) in cases {
+        eprintln!("case {name}");
+        case(&open(name));
+    }
+}
