@@ -8,6 +8,10 @@ while read -r kind first second; do
     started=$(sed 's/.*) //' "/proc/$first/stat" 2>/dev/null | cut -d ' ' -f 20)
     [ "$started" = "$second" ] && kill -KILL "$first" 2>/dev/null
 done <"$run/record"
+# Before the folders that they are in.
+while read -r kind first; do
+    [ "$kind" = mount ] && umount --lazy "$first" 2>/dev/null
+done <"$run/record"
 while read -r kind first; do
     case $kind in
     namespace) [ -e "/run/netns/$first" ] && ip netns del "$first" ;;

@@ -9,7 +9,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::command::spawn;
 use crate::console::{Console, Line, Waited};
-use crate::network::Network;
+use crate::firmware_variables::{IscsiDisk, iscsi_disk};
+use crate::network::{Network, SERVER_ADDRESS};
 use crate::qmp;
 
 /// How long a micro guest may take until it is up: about eight times what it takes on an idle machine of two cores.
@@ -34,6 +35,9 @@ const HOPELESS: [&str; 3] = ["Kernel panic - not syncing", "MICRO-FAILED", "Gave
 
 const OVMF_CODE: &str = "/usr/share/OVMF/OVMF_CODE_4M.fd";
 const OVMF_VARIABLES: &str = "/usr/share/OVMF/OVMF_VARS_4M.fd";
+/// What Headwater's iSCSI names begin with, and where its targets are, unless it is told otherwise.
+const ISCSI_NAMES: &str = "iqn.2026-11.org.headwater";
+const ISCSI_PORT: u16 = 3260;
 const IPXE_EFI_ROM: &str = "/usr/lib/ipxe/qemu/efi-virtio.rom";
 
 /// What a device boots by.
@@ -47,6 +51,9 @@ pub enum Firmware {
     UefiIpxeRom,
     /// OVMF with its own network driver, by HTTP Boot.
     UefiHttp,
+    /// OVMF with its own iSCSI initiator, set up in its variables as Headwater names things by default: the target
+    /// `iqn.2026-11.org.headwater:NAME` for a device of this name. No PXE, no iPXE.
+    UefiIscsi,
 }
 
 /// A device to start.
@@ -83,6 +90,7 @@ pub struct Guest {
     next_line: usize,
     commands: u32,
     monitor: PathBuf,
+    tap: String,
     network: Network,
 }
 
@@ -118,6 +126,7 @@ impl Guest {
             next_line: 0,
             commands: 0,
             monitor,
+            tap,
             network: network.clone(),
         })
     }
@@ -261,6 +270,15 @@ impl Guest {
         qmp::order(&self.monitor, "cont").with_context(|| format!("cannot resume guest {}", self.name))
     }
 
+    /// Pulls the network cable, or plugs it in again. Nobody is told: what was connected stays half open.
+    ///
+    /// # Errors
+    /// Where the system refuses.
+    pub fn connect_network(&self, connected: bool) -> Result<()> {
+        let state = if connected { "up" } else { "down" };
+        self.network.ip(&["link", "set", &self.tap, state]).map(drop)
+    }
+
     /// Cuts the power.
     ///
     /// # Errors
@@ -338,17 +356,18 @@ fn machine_arguments(spec: &GuestSpec, tap: &str, monitor: &Path) -> Vec<String>
 }
 
 fn firmware_arguments(spec: &GuestSpec, folder: &Path) -> Result<Vec<String>> {
-    let card = format!("virtio-net-pci,netdev=network,mac={},bootindex=0", spec.mac);
+    let card = format!("virtio-net-pci,netdev=network,mac={}", spec.mac);
     let rom = match spec.firmware {
-        Firmware::BiosIpxeRom => String::new(),
-        Firmware::UefiPxe | Firmware::UefiHttp => ",romfile=".to_owned(),
-        Firmware::UefiIpxeRom => format!(",romfile={IPXE_EFI_ROM}"),
+        Firmware::BiosIpxeRom => ",bootindex=0".to_owned(),
+        Firmware::UefiPxe | Firmware::UefiHttp => ",bootindex=0,romfile=".to_owned(),
+        Firmware::UefiIpxeRom => format!(",bootindex=0,romfile={IPXE_EFI_ROM}"),
+        // A boot index would put all of the card's boot options before our own.
+        Firmware::UefiIscsi => ",romfile=".to_owned(),
     };
     let mut arguments = vec!["-device".to_owned(), card + &rom];
     if spec.firmware != Firmware::BiosIpxeRom {
         let variables = folder.join(format!("{}-variables.fd", spec.name));
-        std::fs::copy(OVMF_VARIABLES, &variables)
-            .context("cannot copy UEFI's variables: is `ovmf` installed?")?;
+        make_variables(spec, &variables)?;
         for (unit, file, mode) in [(0, Path::new(OVMF_CODE), ",readonly=on"), (1, &variables, "")] {
             arguments.push("-drive".to_owned());
             arguments.push(format!("if=pflash,format=raw,unit={unit}{mode},file={}", file.display()));
@@ -362,6 +381,22 @@ fn firmware_arguments(spec: &GuestSpec, folder: &Path) -> Result<Vec<String>> {
         }
     }
     Ok(arguments)
+}
+
+fn make_variables(spec: &GuestSpec, variables: &Path) -> Result<()> {
+    if spec.firmware == Firmware::UefiIscsi {
+        let target = format!("{ISCSI_NAMES}:{}", spec.name);
+        let disk = IscsiDisk {
+            initiator: &format!("{target}:initiator"),
+            target: &target,
+            server: SERVER_ADDRESS.parse()?,
+            port: ISCSI_PORT,
+            mac: &spec.mac,
+        };
+        return iscsi_disk(Path::new(OVMF_VARIABLES), variables, &disk);
+    }
+    std::fs::copy(OVMF_VARIABLES, variables).context("cannot copy UEFI's variables: is `ovmf` installed?")?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -57,6 +57,8 @@
 mod cache;
 mod command;
 mod console;
+mod firmware_variables;
+mod flaky;
 mod guest;
 mod home;
 mod image;
@@ -69,6 +71,7 @@ mod server;
 mod service;
 
 pub use console::Line;
+pub use flaky::FlakyFile;
 pub use guest::{Firmware, GOLDEN_READY_WITHIN, Guest, GuestSpec, MICRO_READY_WITHIN};
 pub use home::home;
 pub use image::{Image, golden, micro};

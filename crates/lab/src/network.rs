@@ -126,7 +126,7 @@ impl Network {
         &self.0.run
     }
 
-    fn ip(&self, arguments: &[&str]) -> Result<String> {
+    pub(crate) fn ip(&self, arguments: &[&str]) -> Result<String> {
         ip(&[&["-n", &self.0.namespace], arguments].concat())
     }
 }

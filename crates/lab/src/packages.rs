@@ -59,8 +59,11 @@ const TFTP: Package = package("tftp-hpa", "/usr/bin/tftp", "is a TFTP client to 
 const CURL: Package = package("curl", "/usr/bin/curl", "is a TFTP and HTTP client to test against");
 const PYTHON: Package = package("python3", "/usr/bin/python3", "runs independent generators of disk images");
 const TGT: Package = package("tgt", "/usr/sbin/tgtd", "is the iSCSI target that we compare ourselves with");
-const NBDKIT: Package =
-    package("nbdkit", "/usr/bin/nbdkit", "is an NBD server that we compare ourselves with");
+const NBDKIT: Package = package(
+    "nbdkit",
+    "/usr/bin/nbdkit",
+    "is an NBD server: we compare ourselves with it, and it makes stores fail",
+);
 const NBD_SERVER: Package =
     package("nbd-server", "/usr/bin/nbd-server", "is an NBD server that we compare ourselves with");
 const LIBNBD: Package = package("libnbd-bin", "/usr/bin/nbdinfo", "tests the NBD server (nbdinfo, nbdcopy)");
@@ -86,7 +89,8 @@ pub const DEMO: &[Package] = &[
 pub const TEST: &[Package] = &[
     MMDEBSTRAP, FDISK, E2FSPROGS, DOSFSTOOLS, MTOOLS, GRUB, GRUB_BIOS, GRUB_UEFI, ZSTD, XZ, KMOD, CPIO,
     QEMU_UTILS, QEMU, OVMF, IPXE_ROMS, IPXE, IPROUTE, UTIL_LINUX, DNSMASQ, OPEN_ISCSI, LIBISCSI, QEMU_ISCSI,
-    SEVEN_ZIP, LIBVHDI, TGT, BUSYBOX, TFTP, CURL, PYTHON, LIBNBD, NBDSH, GNUTLS, FIO, XFSPROGS, BTRFS,
+    SEVEN_ZIP, LIBVHDI, TGT, BUSYBOX, TFTP, CURL, PYTHON, LIBNBD, NBDKIT, NBDSH, GNUTLS, FIO, XFSPROGS,
+    BTRFS,
 ];
 
 /// What `cargo xtask bench` needs.

@@ -179,6 +179,11 @@ impl Run {
         self.record(&format!("namespace {name}"))
     }
 
+    /// Call this before something is mounted there.
+    pub(crate) fn record_mount(&self, place: &Path) -> Result<()> {
+        self.record(&format!("mount {}", place.display()))
+    }
+
     /// Call this as soon as the process is started; until then only the kernel's death signal covers it.
     pub(crate) fn record_process(&self, pid: u32) -> Result<()> {
         match start_time(pid) {

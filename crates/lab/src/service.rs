@@ -91,6 +91,15 @@ impl Service {
         })
     }
 
+    /// Waits until the program has made this file.
+    ///
+    /// # Errors
+    /// Where it does not in half a minute, or has ended; with the end of its log.
+    pub(crate) fn wait_for_path(&mut self, path: &Path) -> Result<()> {
+        let what = format!("no {}", path.display());
+        self.wait_until(&what, SERVICE_STARTS_WITHIN, |_| path.exists().then_some(()))
+    }
+
     fn wait_until<T>(
         &mut self,
         what: &str,

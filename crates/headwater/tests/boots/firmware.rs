@@ -51,6 +51,18 @@ fn uefi_machine_boots_by_http() {
 }
 
 #[test]
+fn uefi_machine_boots_by_its_firmwares_own_iscsi_initiator() {
+    let device = Device::new("uefi-iscsi", 7);
+    let site = Site::micro("uefi-iscsi", std::slice::from_ref(&device));
+    let mut guest = site.boot(&device, Firmware::UefiIscsi);
+    write_proof(&mut guest, "no iPXE anywhere");
+    let record = site.boot_record(&device);
+    let steps = record["steps"].as_array().unwrap();
+    assert!(steps.iter().all(|step| step["step"] != "script" && step["step"] != "boot-file"), "{record:#}");
+    assert!(record["hand_over"]["at_ms"].is_number(), "the kernel did not take over by the iBFT: {record:#}");
+}
+
+#[test]
 fn machines_boot_beside_another_dhcp_server() {
     let devices = [Device::new("proxy-bios", 4), Device::new("proxy-uefi", 5)];
     let site = Site::begin("proxy", Dhcp::Beside, lab::micro::micro().unwrap(), &devices);
