@@ -21,7 +21,9 @@ use block::{
     Access, Allocation, BlockDevice, BlockError, ByteLength, ByteOffset, ByteRange, FileSpan, Geometry,
     LogicalBlockSize, MemoryDevice, Patience,
 };
-use nbd::exports::{ConnectionEnd, Export, ExportObserver, Exports, Listed, Peer, Refusal, RequestDone};
+use nbd::exports::{
+    ConnectionEnd, Export, ExportObserver, Exports, Listed, Peer, Purpose, Refusal, RequestDone,
+};
 use nbd::server::{ClientCertificates, ListenAddress, Listener, NbdServer, ServerConfig, Tls, TlsServer};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::ReadWriteFlags;
@@ -108,7 +110,7 @@ impl Exports for OneDisk {
         vec![Listed { name: "disk".to_owned(), description: "the disk of this example".to_owned() }]
     }
 
-    fn open(&self, name: &str, _: &Peer) -> Result<Export, Refusal> {
+    fn open(&self, name: &str, _: Purpose, _: &Peer) -> Result<Export, Refusal> {
         if !matches!(name, "" | "disk") {
             return Err(Refusal::Unknown("there is only \"disk\"".to_owned()));
         }

@@ -66,6 +66,16 @@ pub struct Export {
     pub account: meter::Account,
 }
 
+/// What for an export is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To tell what it is like (`NBD_OPT_INFO`, `NBD_OPT_LIST_META_CONTEXT`, `NBD_OPT_SET_META_CONTEXT`): its size, its
+    /// flags and its block sizes. Nothing is read or written, so nothing may begin, end or change by it.
+    Look,
+    /// To be used (`NBD_OPT_GO`, `NBD_OPT_EXPORT_NAME`).
+    Use,
+}
+
 /// Why an export is not opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -140,11 +150,12 @@ pub trait Exports: Send + Sync {
     /// Which exports this client sees. The empty name, the default export, can be opened without being listed.
     fn list(&self, peer: &Peer) -> Vec<Listed>;
 
-    /// Opens the export that this client calls `name`: at most 4096 bytes without a NUL.
+    /// Opens the export that this client calls `name`: at most 4096 bytes without a NUL. A client that looked at it
+    /// first is told nothing else when it comes to use it (proto.md, `NBD_OPT_INFO`): both must be alike.
     ///
     /// # Errors
     /// The refusal to send.
-    fn open(&self, name: &str, peer: &Peer) -> Result<Export, Refusal>;
+    fn open(&self, name: &str, purpose: Purpose, peer: &Peer) -> Result<Export, Refusal>;
 }
 
 impl PeerAddress {

@@ -62,7 +62,7 @@ pub fn server(input: &[u8], policy: TlsPolicy) -> Seen {
         };
         rest = rest.get(taken.bytes..).unwrap_or_default();
         let event = match taken.event {
-            HandshakeEvent::Open(name) => {
+            HandshakeEvent::Open(name, _) => {
                 seen.told_in_the_clear |= !seen.tls;
                 let unknown = Refusal::Unknown("there is only \"disk\"".to_owned());
                 let answer = if name == "disk" { Ok(&shape) } else { Err(&unknown) };

@@ -10,7 +10,8 @@ use common::certificates::Certificates;
 use common::devices::{Scattered, Sparse};
 use common::{Disk, Lab, memory, quick, run, succeed, text};
 use mutate::Rng;
-use nbd::client::{Client, ConnectError, ConnectOptions, TlsClient};
+use nbd::client::{Client, ConnectError, ConnectOptions, ServerAddress, TlsClient};
+use nbd::exports::Purpose;
 use nbd::server::{ClientCertificates, Listener, ServerConfig, Tls, TlsServer};
 
 const LIBNBD: &str = "libnbd-bin";
@@ -307,7 +308,7 @@ fn tls_lets_in_clients_with_a_certificate_of_ours_and_nobody_else() {
     let mut got = vec![0; data.len()];
     client.read(512, &mut got).unwrap();
     assert!(got == data);
-    let peer = lab.seen.now().opened[0].clone();
+    let (_, peer) = lab.seen.now().opened[0].clone();
     let tls_peer = peer.tls.unwrap();
     assert!(tls_peer.certificate.is_some());
     assert_eq!(tls_peer.names, ["device-7.lab"]);
@@ -317,7 +318,24 @@ fn tls_lets_in_clients_with_a_certificate_of_ours_and_nobody_else() {
     }
     let clear = Client::connect(&lab.place(), &ConnectOptions::default());
     assert!(matches!(clear, Err(ConnectError::Refused { .. })), "{clear:?}");
-    assert_eq!(lab.seen.now().opened.len(), 1);
+    // Once for its meta context, once to use it; and nothing of the others.
+    let purposes: Vec<Purpose> = lab.seen.now().opened.iter().map(|(purpose, _)| *purpose).collect();
+    assert_eq!(purposes, [Purpose::Look, Purpose::Use]);
+}
+
+#[test]
+fn tls_that_is_required_over_tcp_is_a_choice_through_a_socket_of_the_machine() {
+    let certificates = Certificates::new();
+    let config =
+        ServerConfig { tls: Tls::Required(tls(&certificates, ClientCertificates::Required)), ..quick() };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nbd.sock");
+    let listener = Listener::Unix(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let _lab = Lab::listen(vec![listener], Disk::new(memory(16)), config);
+    let place = ServerAddress::Unix(path);
+    assert!(Client::connect(&place, &ConnectOptions::default()).is_ok());
+    assert!(Client::connect(&place, &tls_client(certificates.folder(), true)).is_ok());
+    assert!(Client::connect(&place, &tls_client(&certificates.stranger(), true)).is_err());
 }
 
 #[test]

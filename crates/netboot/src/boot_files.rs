@@ -11,6 +11,9 @@ use axum::body::Bytes;
 /// The largest boot file. A kernel with its initramfs in one EFI file has under 200 MB; iPXE has one.
 pub const MAX_BOOT_FILE_BYTES: u64 = 256 << 20;
 
+/// The longest name of a boot file.
+const MAX_NAME_BYTES: usize = 80;
+
 /// Which files firmware of each kind boots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootFileNames {
@@ -38,6 +41,8 @@ pub struct BootFilesConfig {
     pub names: BootFileNames,
     /// Other files to serve, by name.
     pub extra: Vec<String>,
+    /// Files with places of their own, by the name to serve them under: kernels, say.
+    pub placed: Vec<(String, PathBuf)>,
 }
 
 impl Default for BootFilesConfig {
@@ -47,6 +52,7 @@ impl Default for BootFilesConfig {
             directories: vec![PathBuf::from("/usr/lib/ipxe"), PathBuf::from("/boot")],
             names: BootFileNames::default(),
             extra: Vec::new(),
+            placed: Vec::new(),
         }
     }
 }
@@ -103,10 +109,14 @@ impl BootFiles {
         let names = &config.names;
         let wanted = [&names.bios, &names.uefi_x64].into_iter().chain(&names.uefi_arm64).chain(&config.extra);
         let mut files = BTreeMap::new();
+        let placed = config.placed.iter().map(|(name, _)| name);
+        if let Some(name) = wanted.clone().chain(placed).find(|name| !is_plain_name(name)) {
+            return Err(BootFilesError::Name(name.clone()));
+        }
+        for (name, path) in &config.placed {
+            files.insert(name.clone(), Bytes::from(read(path)?));
+        }
         for name in wanted {
-            if !is_plain_name(name) {
-                return Err(BootFilesError::Name(name.clone()));
-            }
             if !files.contains_key(name) {
                 files.insert(name.clone(), Bytes::from(find(name, &config.directories)?));
             }
@@ -135,7 +145,7 @@ impl BootFiles {
 fn is_plain_name(name: &str) -> bool {
     !name.starts_with('.')
         && !name.is_empty()
-        && name.len() <= 64
+        && name.len() <= MAX_NAME_BYTES
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }
 
@@ -194,6 +204,20 @@ mod tests {
         assert_eq!(files.get("/ipxe.efi").unwrap(), "new");
         assert_eq!(files.get("undionly.kpxe").unwrap(), "bios");
         assert!(files.get("../ipxe.efi").is_none() && files.get("").is_none());
+    }
+
+    #[test]
+    fn placed_file_is_served_under_its_name_and_one_that_is_missing_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["ipxe.efi", "undionly.kpxe", "vmlinuz-6.1"] {
+            std::fs::write(directory.path().join(name), name).unwrap();
+        }
+        let mut config = config(directory.path());
+        config.placed.push(("debian.kernel".to_owned(), directory.path().join("vmlinuz-6.1")));
+        assert_eq!(BootFiles::load(&config).unwrap().get("debian.kernel").unwrap(), "vmlinuz-6.1");
+        config.placed.push(("debian.initrd".to_owned(), directory.path().join("initrd.img")));
+        let message = BootFiles::load(&config).unwrap_err().to_string();
+        assert!(message.contains("initrd.img"), "{message}");
     }
 
     #[test]

@@ -93,6 +93,8 @@ pub enum DhcpDecision {
 pub enum BootPlan {
     /// Boot from a disk over iSCSI.
     San(SanBoot),
+    /// Boot a Linux kernel that finds its disk by itself, over NBD say.
+    Kernel(KernelBoot),
     /// Show a message and go no further: no such device, no image, a lost write cache.
     Refuse(String),
 }
@@ -125,6 +127,19 @@ impl std::fmt::Debug for SanBoot {
             .field("chap", &self.chap.as_ref().map(|(user, _)| user))
             .finish_non_exhaustive()
     }
+}
+
+/// A Linux kernel to boot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelBoot {
+    /// The boot file (see [`boot_files`](crate::boot_files)) that is the kernel.
+    pub kernel: String,
+    /// The boot file that is its initramfs.
+    pub initrd: Option<String>,
+    /// The kernel's command line: printable ASCII, in which iPXE finds nothing to do.
+    pub command_line: String,
+    /// What to print before the boot. One line of printable ASCII.
+    pub title: String,
 }
 
 /// Who asks for a script. iPXE puts its settings into the query of the script's URL.

@@ -4,11 +4,14 @@
 //! as a comment, and expands `${...}`. So a value either consists of harmless characters, or is written in hexadecimal
 //! (`set name:hexraw`), or, if it is text for people, has its dangerous characters replaced. A target or initiator name that
 //! is no iSCSI name makes a script that says so: it would be a defect of the plan's maker.
+mod kernel;
+
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::director::{BootPlan, SanBoot, ScriptRequest};
 use crate::script_url::{SCRIPT_PATH, script_path};
+pub use kernel::check_command_line;
 
 /// How often a script tries its disk: it covers a server that restarts.
 const TRIES: u32 = 5;
@@ -30,6 +33,7 @@ const MAX_ISCSI_NAME_BYTES: usize = 223;
 pub fn render(plan: &BootPlan, request: &ScriptRequest) -> String {
     match plan {
         BootPlan::San(san) => san_script(san).unwrap_or_else(|fault| refusal(fault, request)),
+        BootPlan::Kernel(boot) => kernel::script(boot).unwrap_or_else(|fault| refusal(fault, request)),
         BootPlan::Refuse(message) => refusal(message, request),
     }
 }
@@ -63,13 +67,20 @@ fn san_script(san: &SanBoot) -> Result<String, &'static str> {
             script.push_str(&format!("sleep {RETRY_S} ||\n"));
         }
     }
-    script.push_str(&format!(
-        "echo Headwater: cannot boot {title}: no answer, login refused, or nothing bootable on {target} at {portal}\n\
+    script.push_str(&ending(&format!(
+        "cannot boot {title}: no answer, login refused, or nothing bootable on {target} at {portal}"
+    )));
+    Ok(script)
+}
+
+/// What a script ends with that could not boot: why, and another try from the start.
+fn ending(why: &str) -> String {
+    format!(
+        "echo Headwater: {why}\n\
          prompt --key s --timeout {RESTART_MS} Press s for a shell. Restart in {} s. && shell ||\n\
          reboot\n",
         RESTART_MS / 1000
-    ));
-    Ok(script)
+    )
 }
 
 fn refusal(message: &str, request: &ScriptRequest) -> String {

@@ -134,6 +134,17 @@ impl Volume {
         Ok(Self::kept(image, file, kept, header, config, observer))
     }
 
+    /// What a volume on this image is like.
+    #[must_use]
+    pub fn geometry_on(image: &dyn BlockDevice) -> Geometry {
+        Geometry {
+            physical_block: CLUSTER_U32,
+            discard_granularity: Some(CLUSTER_U32),
+            access: Access::ReadWrite,
+            ..image.geometry()
+        }
+    }
+
     /// How full the write cache is.
     #[must_use]
     pub fn usage(&self) -> CacheUsage {
@@ -203,12 +214,7 @@ impl Volume {
         config: &WriteCacheConfig,
         observer: Arc<dyn CacheObserver>,
     ) -> Self {
-        let geometry = Geometry {
-            physical_block: CLUSTER_U32,
-            discard_granularity: Some(CLUSTER_U32),
-            access: Access::ReadWrite,
-            ..image.geometry()
-        };
+        let geometry = Self::geometry_on(&*image);
         let lasting = header.persistent.then(Lasting::default);
         if let Some(lasting) = lasting.as_ref().filter(|_| !kept.all_flushed) {
             lasting.note_all(&kept.map);

@@ -59,8 +59,11 @@ pub struct StatusAnswer {
     pub version: String,
     /// Since when it runs.
     pub uptime_s: u64,
-    /// Where disks are served.
+    /// Where disks are served over iSCSI.
     pub iscsi: Vec<SocketAddr>,
+    /// Where they are served over NBD, by TCP.
+    #[serde(default)]
+    pub nbd: Vec<SocketAddr>,
     /// Where scripts are served.
     pub http: SocketAddr,
     /// How many devices there are.

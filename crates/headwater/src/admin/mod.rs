@@ -35,8 +35,10 @@ pub struct Admin {
     pub ender: Arc<OnceLock<Box<dyn SessionEnder>>>,
     /// When the server started.
     pub started: Instant,
-    /// Where disks are served.
+    /// Where disks are served over iSCSI.
     pub iscsi: Vec<SocketAddr>,
+    /// Where they are served over NBD, by TCP.
+    pub nbd: Vec<SocketAddr>,
     /// Where scripts are served.
     pub http: SocketAddr,
     /// Becomes true when the server stops: followers are let go.

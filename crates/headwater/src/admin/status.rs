@@ -14,6 +14,7 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>) -> Json<StatusAnswer> 
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_s: admin.started.elapsed().as_secs(),
         iscsi: admin.iscsi.clone(),
+        nbd: admin.nbd.clone(),
         http: admin.http,
         devices: admin.devices.all().len(),
         sessions,

@@ -154,7 +154,7 @@ fn milestones(boot: &BootRecord) -> String {
 mod tests {
     use super::*;
     use crate::timeline::Millis;
-    use crate::timeline::record::Login;
+    use crate::timeline::record::{Login, Program};
 
     fn at(ms: u64) -> Moment {
         Moment::from_unix_us(5_000_000).after(Millis::from_us(ms * 1000))
@@ -174,10 +174,16 @@ mod tests {
             ["lab-01               0 ms  script                 iPXE script handed out"]
         );
         let mut now = before.clone();
-        let peer = "10.0.0.9:3000".parse().unwrap();
-        now.login(at(100), Login { isid: [0x40, 0, 0, 0, 0, 0], peer, first_stage_last: None });
+        let peer = "10.0.0.9:3000".parse().ok();
+        now.login(
+            at(100),
+            Login { program: Program::Initiator([0x40, 0, 0, 0, 0, 0]), peer, first_stage_last: None },
+        );
         let middle = now.clone();
-        now.login(at(900), Login { isid: [0; 6], peer, first_stage_last: Some(at(400)) });
+        now.login(
+            at(900),
+            Login { program: Program::Initiator([0; 6]), peer, first_stage_last: Some(at(400)) },
+        );
         assert_eq!(news(Some(&before), &middle, at(0)).len(), 1);
         let lines = news(Some(&middle), &now, at(0));
         assert!(lines[0].contains("hand-over") && lines[0].ends_with("during 500 ms"), "{lines:?}");

@@ -1,4 +1,6 @@
 //! `headwater status`: whether the server runs.
+use std::net::SocketAddr;
+
 use super::boots::print;
 use super::client::Client;
 use crate::admin::api::StatusAnswer;
@@ -11,12 +13,16 @@ use crate::cli::ClientArgs;
 pub async fn run(args: ClientArgs) -> anyhow::Result<String> {
     let answer: StatusAnswer = Client::new(&args)?.get("/v1/status").await?;
     print(&answer, args.output, |status| {
-        let iscsi: Vec<String> = status.iscsi.iter().map(ToString::to_string).collect();
+        let list = |addresses: &[SocketAddr]| match addresses {
+            [] => "off".to_owned(),
+            some => some.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        };
         let uptime = humantime::format_duration(std::time::Duration::from_secs(status.uptime_s));
         format!(
-            "headwater {} running for {uptime}\niscsi  {}\nhttp   {}\n{} devices, {} sessions\n",
+            "headwater {} running for {uptime}\niscsi  {}\nnbd    {}\nhttp   {}\n{} devices, {} sessions\n",
             status.version,
-            iscsi.join(", "),
+            list(&status.iscsi),
+            list(&status.nbd),
             status.http,
             status.devices,
             status.sessions

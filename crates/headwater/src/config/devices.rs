@@ -11,7 +11,7 @@ use toml::de::DeValue;
 use super::problem::Position;
 use super::reader::{Section, nearest};
 use super::storage::{CacheKind, limit};
-use super::values::ByteSize;
+use super::values::{ByteSize, dns_name};
 
 /// The longest device name: that of a host (RFC 1123 §2.1).
 const MAX_DEVICE_NAME_BYTES: usize = 63;
@@ -78,6 +78,8 @@ pub struct Device {
     pub initiator: IscsiName,
     /// What its initiator must prove.
     pub chap: Option<Chap>,
+    /// The name in the certificate that it shows over NBD; `None`: its own name.
+    pub certificate: Option<String>,
     /// Its write cache's kind, where it has one of its own.
     pub write_cache: Option<CacheKind>,
     /// Its write cache's limit, where it has one of its own.
@@ -177,6 +179,7 @@ fn read_device(section: &mut Section<'_>, vdisks: &[&str], prefix: &str) -> Opti
         })
     });
     let chap = read_chap(section);
+    let certificate = section.string_as("certificate", dns_name);
     let write_cache = section.string_as("write_cache", CacheKind::parse);
     let write_cache_limit = section.string_as("write_cache_limit", limit);
     section.finish();
@@ -190,6 +193,7 @@ fn read_device(section: &mut Section<'_>, vdisks: &[&str], prefix: &str) -> Opti
         vdisk: vdisk?,
         address,
         chap,
+        certificate,
         write_cache,
         write_cache_limit,
         defined_at,

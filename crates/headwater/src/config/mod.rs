@@ -5,7 +5,9 @@
 //! the nearest one that exists. [`parse`] checks what the text alone can tell; `Config::check_files` checks what needs a look
 //! at the machine (does the image exist?). Every key is described in `docs/configuration.md`; the commented default file is
 //! [`DEFAULT_FILE`], and a test holds both to what the code reads.
+mod command_line;
 mod devices;
+mod nbd;
 mod network;
 mod problem;
 mod reader;
@@ -17,11 +19,13 @@ mod values;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+pub use command_line::{BootWords, CommandLine};
 pub(crate) use devices::derived_initiator;
 pub use devices::{Chap, Device, DeviceName, UnknownDevices};
+pub use nbd::{Nbd, NbdTls, Network, Reader, TlsFiles, unprotected};
 pub use network::{AddressRange, DhcpPool, Interface, InterfaceMode, NetbootFiles};
 pub use problem::{Position, Problem, Problems};
-pub use storage::{CacheKind, ImageFormat, Vdisk, WriteCache};
+pub use storage::{CacheKind, ImageFormat, KernelFiles, Vdisk, WriteCache};
 pub use values::ByteSize;
 
 use reader::Section;
@@ -53,6 +57,8 @@ pub struct Config {
     pub iscsi_listen: Vec<SocketAddr>,
     /// What every target's name begins with.
     pub iqn_prefix: String,
+    /// How disks are served over NBD, if they are.
+    pub nbd: Option<Nbd>,
     /// Where scripts, boot files and the ready beacon are served.
     pub http_listen: SocketAddr,
     /// Boot files.
@@ -144,6 +150,7 @@ fn read_root(root: &mut Section<'_>) -> Config {
     let boots_kept = root.integer("boots_kept", 1..=1000).unwrap_or(50);
     let unknown = devices::read_unknown(root);
     let (iscsi_listen, iqn_prefix) = read_iscsi(root);
+    let nbd = nbd::read(root);
     let http_listen = read_http(root);
     let netboot = network::read_files(root);
     let interfaces = network::read_interfaces(root);
@@ -159,6 +166,7 @@ fn read_root(root: &mut Section<'_>) -> Config {
         unknown_devices: devices::check_unknown(root, unknown, &names),
         iscsi_listen,
         iqn_prefix,
+        nbd,
         http_listen,
         netboot,
         interfaces,

@@ -45,6 +45,11 @@ impl<'a> Section<'a> {
         self.problems.position(span.start)
     }
 
+    /// Whether the key is there, with whatever value.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
     /// Reports a mistake in a key's value, or in the table where there is none.
     pub(super) fn report(&self, key: &str, message: impl Into<String>) {
         self.problems.report_at(self.position_of(key), message);

@@ -2,6 +2,7 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
+use super::command_line::CommandLine;
 use super::problem::Position;
 use super::reader::{Section, nearest};
 use super::values::{ByteSize, plain_name};
@@ -29,8 +30,21 @@ pub struct Vdisk {
     pub path: PathBuf,
     /// Its format; `None`: what the file's contents say.
     pub format: Option<ImageFormat>,
+    /// What its machines boot where firmware cannot boot from the disk.
+    pub kernel: Option<KernelFiles>,
     /// Where in the configuration.
     pub defined_at: Position,
+}
+
+/// A Linux kernel that finds its disk by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelFiles {
+    /// The kernel.
+    pub kernel: PathBuf,
+    /// Its initramfs.
+    pub initrd: Option<PathBuf>,
+    /// Its command line, with places for what the boot is.
+    pub command_line: CommandLine,
 }
 
 /// Where a device's writes go, and how long they are kept.
@@ -105,6 +119,7 @@ pub(super) fn read_vdisks(root: &mut Section<'_>, stores: &BTreeMap<String, Path
             "vhdx" => Ok(ImageFormat::Vhdx),
             _ => Err(format!("\"{text}\" is not a format; known: raw, vhd, vhdx")),
         });
+        let kernel = read_kernel(&mut section, name.as_deref().unwrap_or_default(), store.as_deref(), stores);
         section.finish();
         let (Some(name), Some(file)) = (name, file) else { continue };
         if let Some(other) = vdisks.iter().find(|other| other.name == name) {
@@ -112,15 +127,43 @@ pub(super) fn read_vdisks(root: &mut Section<'_>, stores: &BTreeMap<String, Path
             section.report("name", format!("vDisk \"{name}\" is defined twice; first on line {line}"));
             continue;
         }
-        let Some(path) = locate(&section, &name, &file, store.as_deref(), stores) else { continue };
-        vdisks.push(Vdisk { name, path, format, defined_at: section.position() });
+        let Some(path) = locate(&section, "file", &name, &file, store.as_deref(), stores) else { continue };
+        vdisks.push(Vdisk { name, path, format, kernel, defined_at: section.position() });
     }
     vdisks
 }
 
-/// The image's place: an absolute file stands for itself, any other is looked up in a store.
+/// `kernel`, `initrd`, `command_line`.
+fn read_kernel(
+    section: &mut Section<'_>,
+    vdisk: &str,
+    store: Option<&str>,
+    stores: &BTreeMap<String, PathBuf>,
+) -> Option<KernelFiles> {
+    let kernel = section.string("kernel");
+    let initrd = section.string("initrd");
+    let command_line = section.string_as("command_line", CommandLine::parse);
+    if kernel.is_none() {
+        for key in ["initrd", "command_line"].into_iter().filter(|key| section.has(key)) {
+            section.report(key, format!("vdisk.{key} without kernel: the disk itself is booted"));
+        }
+        return None;
+    }
+    if !section.has("command_line") {
+        section.report("kernel", "vdisk.kernel without command_line: the kernel must be told its disk");
+    }
+    let place = |key: &str, file: &str| locate(section, key, vdisk, Path::new(file), store, stores);
+    let initrd = match initrd {
+        Some(file) => Some(place("initrd", &file)?),
+        None => None,
+    };
+    Some(KernelFiles { kernel: place("kernel", &kernel?)?, initrd, command_line: command_line? })
+}
+
+/// A file's place: an absolute file stands for itself, any other is looked up in a store.
 fn locate(
     section: &Section<'_>,
+    key: &str,
     vdisk: &str,
     file: &Path,
     store: Option<&str>,
@@ -131,7 +174,7 @@ fn locate(
     }
     if file.components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir)) {
         section.report(
-            "file",
+            key,
             format!("vDisk \"{vdisk}\": the file must lie below its store, without \"..\" or \"/\" in front"),
         );
         return None;
@@ -153,13 +196,13 @@ fn locate(
             section.report("store", format!("vDisk \"{vdisk}\": there is no store \"{name}\"; {hint}"));
         }
         None if stores.is_empty() => section.report(
-            "file",
+            key,
             format!("vDisk \"{vdisk}\": \"{}\" is relative, and [stores] names no directory", file.display()),
         ),
         None => {
             let names: Vec<&str> = stores.keys().map(String::as_str).collect();
             section.report(
-                "file",
+                key,
                 format!("vDisk \"{vdisk}\": say in which store (store = ...): {}", names.join(", ")),
             );
         }

@@ -49,12 +49,19 @@ fn every_key_stands_in_the_default_file_and_in_the_documentation() {
     }
     let inner = [
         ("iscsi", "listen iqn_prefix"),
+        (
+            "nbd",
+            "listen unix_socket systemd_sockets tls certificate key client_ca shared_certificates vdisk_readers",
+        ),
         ("http", "listen"),
         ("netboot", "boot_files"),
         ("write_cache", "kind directory memory_limit limit warn_percent"),
         ("interface", "name mode tftp router_advertisements range netmask router dns lease"),
-        ("vdisk", "name store file format"),
-        ("device", "name mac vdisk address initiator chap_user chap_secret write_cache write_cache_limit"),
+        ("vdisk", "name store file format kernel initrd command_line"),
+        (
+            "device",
+            "name mac vdisk address initiator chap_user chap_secret certificate write_cache write_cache_limit",
+        ),
     ];
     for key in root.known() {
         assert!(docs.contains(&format!("`{key}`")) || docs.contains(&format!("[{key}]")), "docs: {key}");
@@ -160,6 +167,81 @@ fn interfaces_with_faulty_pools_are_reported() {
          headwater.toml:16:9: interface \"eth3\": lease has no meaning in mode \"proxy\"; it belongs to mode \"dhcp\"\n\
          headwater.toml:19:8: interface.mode: \"of operation\" is not a mode; known: \"dhcp\" (be the DHCP server), \"proxy\" (beside one), \"none\""
     );
+}
+
+#[test]
+fn nbd_that_others_reach_needs_tls_or_a_word_that_it_has_none() {
+    let nbd = |rest: &str| messages(&format!("[nbd]\n{rest}"));
+    let report = nbd("");
+    assert!(
+        report.starts_with(
+            "headwater.toml:1:1: nbd: other machines can connect to 0.0.0.0:10809, and without TLS whoever"
+        ),
+        "{report}"
+    );
+    assert!(report.ends_with("tls = \"off\""), "{report}");
+    assert!(
+        nbd("listen = [\"127.0.0.1\", \"[fe80::1]:7\"]\n")
+            .starts_with("headwater.toml:2:10: nbd: other machines")
+    );
+    for sound in [
+        "tls = \"off\"\n",
+        "listen = \"127.0.0.1:7\"\n",
+        "unix_socket = \"/s\"\n",
+        "certificate = \"/c\"\nkey = \"/k\"\nclient_ca = \"/a\"\n",
+    ] {
+        assert_eq!(nbd(sound), "", "{sound}");
+    }
+    assert_eq!(nbd("certificate = \"/c\"\n"), "headwater.toml:2:15: nbd: TLS also needs key and client_ca");
+    assert_eq!(
+        nbd("listen = \"127.0.0.1\"\ntls = \"required\"\nvdisk_readers = \"a b\"\n"),
+        "headwater.toml:3:7: nbd: tls = \"required\" needs certificate, key and client_ca\n\
+         headwater.toml:4:17: nbd.vdisk_readers: \"a b\" is neither an address or network (\"10.0.0.0/24\") nor the name in a certificate"
+    );
+}
+
+#[test]
+fn tls_is_required_where_certificates_are_named_and_nothing_else_is_said() {
+    let config = |tls: &str| {
+        let text = format!("[nbd]\ncertificate = \"/c\"\nkey = \"/k\"\nclient_ca = \"/a\"\n{tls}");
+        parse(&text, Path::new("x")).unwrap().nbd.unwrap()
+    };
+    assert!(matches!(config("").tls, NbdTls::Required(_)));
+    assert!(matches!(config("tls = \"allowed\"").tls, NbdTls::Allowed(_)));
+    assert_eq!(config("tls = \"off\"").tls, NbdTls::Off { explicit: true });
+    assert_eq!(config("").listen, ["0.0.0.0:10809".parse().unwrap()]);
+    assert_eq!(config("unix_socket = \"/s\"").listen, []);
+}
+
+#[test]
+fn kernel_of_a_vdisk_needs_a_command_line_with_known_words() {
+    let vdisk = |rest: &str| messages(&format!("{ONE_VDISK}{rest}"));
+    assert_eq!(vdisk("kernel = \"vmlinuz\"\ncommand_line = \"root={export}\"\n"), "");
+    assert_eq!(
+        vdisk("kernel = \"vmlinuz\"\n"),
+        "headwater.toml:5:10: vdisk.kernel without command_line: the kernel must be told its disk"
+    );
+    assert_eq!(
+        vdisk("initrd = \"i\"\n"),
+        "headwater.toml:5:10: vdisk.initrd without kernel: the disk itself is booted"
+    );
+    assert!(
+        vdisk("kernel = \"k\"\ncommand_line = \"{exprot}\"\n")
+            .contains("begins none of {server}, {nbd_port}")
+    );
+    assert!(vdisk("kernel = \"../k\"\ncommand_line = \"x\"\n").contains("must lie below its store"));
+}
+
+#[test]
+fn networks_hold_the_addresses_with_their_start() {
+    let contains =
+        |network: &str, address: &str| Network::parse(network).unwrap().contains(address.parse().unwrap());
+    assert!(contains("10.1.0.0/16", "10.1.255.9") && !contains("10.1.0.0/16", "10.2.0.1"));
+    assert!(contains("10.1.0.1", "::ffff:10.1.0.1") && !contains("10.1.0.1", "10.1.0.2"));
+    assert!(contains("0.0.0.0/0", "10.1.0.1") && !contains("0.0.0.0/0", "fd00::1"));
+    assert!(contains("fd00::/8", "fdff::1") && !contains("fd00::/8", "fe00::1"));
+    assert_eq!(Network::parse("10.0.0.0/33"), None);
+    assert_eq!(Network::parse("10.0.0/24"), None);
 }
 
 #[test]

@@ -70,6 +70,23 @@ pub(super) fn iqn_prefix(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// The name of a host as certificates have it (RFC 1123 §2.1), in lower case.
+pub(super) fn dns_name(text: &str) -> Result<String, String> {
+    let name = text.to_ascii_lowercase();
+    let label = |label: &str| {
+        let legal = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        (1..=63).contains(&label.len())
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.chars().all(legal)
+    };
+    if name.len() <= 253 && name.split('.').all(label) {
+        Ok(name)
+    } else {
+        Err(format!("\"{text}\" is not the name of a host such as \"lab-01.example.org\""))
+    }
+}
+
 /// `12h`, `30min`, `1day`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)

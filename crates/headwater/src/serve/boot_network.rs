@@ -9,6 +9,7 @@ use netboot::service::{InterfaceConfig, Mode, NetbootConfig};
 
 use super::explain;
 use crate::config::{Config, DhcpPool, Interface, InterfaceMode};
+use crate::stream::director::KernelNames;
 
 /// What the boot services are told.
 ///
@@ -32,9 +33,25 @@ pub(super) fn config(config: &Config, http_port: u16, present: &[String]) -> any
     Ok(NetbootConfig {
         interfaces,
         http_port,
-        boot_files: BootFilesConfig { directories: vec![boot_files.clone()], ..BootFilesConfig::default() },
+        boot_files: BootFilesConfig {
+            directories: vec![boot_files.clone()],
+            placed: kernels(config),
+            ..BootFilesConfig::default()
+        },
         lease_directory: Some(lease_directory(config)),
     })
+}
+
+/// The kernels of vDisks that have one, by the names that scripts have them fetched by.
+pub(super) fn kernels(config: &Config) -> Vec<(String, PathBuf)> {
+    let mut files = Vec::new();
+    for vdisk in &config.vdisks {
+        let Some(own) = &vdisk.kernel else { continue };
+        let names = KernelNames::of(&vdisk.name);
+        files.push((names.kernel, own.kernel.clone()));
+        files.extend(own.initrd.clone().map(|path| (names.initrd, path)));
+    }
+    files
 }
 
 /// Where leases are kept.

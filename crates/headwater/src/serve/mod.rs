@@ -8,6 +8,7 @@ pub mod explain;
 mod housekeeping;
 mod http;
 pub mod logging;
+mod nbd;
 mod notify;
 mod ready;
 
@@ -32,6 +33,7 @@ use crate::stream::device::SessionEnder;
 use crate::stream::devices::Devices;
 use crate::stream::director::BootDirector;
 use crate::stream::directory::BootDirectory;
+use crate::stream::exports::BootExports;
 use crate::stream::images::Images;
 use crate::timeline::store::BootStore;
 use crate::timeline::{Clock, Recorder};
@@ -68,11 +70,14 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens the images of a configuration, to tell whether a server could.
+/// Opens the images and certificates of a configuration, to tell whether a server could.
 ///
 /// # Errors
-/// The first image that cannot be used.
+/// The first file that cannot be used.
 pub fn check(config: &Config) -> anyhow::Result<()> {
+    if let Some(nbd) = &config.nbd {
+        nbd::tls(&nbd.tls)?;
+    }
     Images::open(&config.vdisks).map(drop)
 }
 
@@ -82,6 +87,7 @@ pub struct Server {
     devices: Arc<Devices>,
     recorder: Arc<Recorder>,
     target: Arc<ServerHandle>,
+    nbd: Option<::nbd::server::ServerHandle>,
     netboot: NetbootHandle,
     housekeeping: Housekeeping,
     stopping: watch::Sender<bool>,
@@ -103,6 +109,7 @@ impl Server {
         let ender: Arc<OnceLock<Box<dyn SessionEnder>>> = Arc::default();
 
         let iscsi_listeners = listen_iscsi(&config)?;
+        let nbd_prepared = config.nbd.as_ref().map(nbd::prepare).transpose()?;
         let http_listener = tokio::net::TcpListener::bind(config.http_listen)
             .await
             .map_err(|error| explain::bind_failed("HTTP", config.http_listen, Transport::Tcp, &error))?;
@@ -126,12 +133,26 @@ impl Server {
         // Nobody else sets it.
         let _ = ender.set(Box::new(Ender(Arc::clone(&target))));
 
+        let nbd = match (nbd_prepared, &config.nbd) {
+            (Some(prepared), Some(access)) => {
+                let exports = BootExports::new(
+                    access.clone(),
+                    Arc::clone(&devices),
+                    Arc::clone(&recorder),
+                    Arc::clone(&ids),
+                    Arc::clone(&ender),
+                );
+                Some(nbd::start(prepared, Arc::new(exports))?)
+            }
+            _ => None,
+        };
         let housekeeping = Housekeeping::start(Arc::clone(&recorder))?;
         let director: Arc<dyn Director> = Arc::new(BootDirector {
             devices: Arc::clone(&devices),
             recorder: Arc::clone(&recorder),
             ids,
             portals: iscsi.clone(),
+            nbd: nbd.as_ref().map(nbd::tcp_addresses).unwrap_or_default(),
             saver: Box::new(housekeeping.saver()),
             strangers: LogLimit::default(),
         });
@@ -146,12 +167,13 @@ impl Server {
             ender,
             started: Instant::now(),
             iscsi: iscsi.clone(),
+            nbd: nbd.as_ref().map(nbd::tcp_addresses).unwrap_or_default(),
             http,
             stopping: stopped.clone(),
         });
         tokio::spawn(serve_admin(admin_listener, admin, stopped));
-        log_start(&config, &iscsi, http);
-        Ok(Self { config, devices, recorder, target, netboot, housekeeping, stopping, http })
+        log_start(&config, &iscsi, nbd.as_ref().map(nbd::places), http);
+        Ok(Self { config, devices, recorder, target, nbd, netboot, housekeeping, stopping, http })
     }
 
     /// Where disks are served.
@@ -168,11 +190,14 @@ impl Server {
 
     /// Stops: nothing new is accepted, initiators are asked to log out, write caches and timelines are saved.
     pub async fn stop(self) {
-        let Self { config, devices, recorder, target, netboot, housekeeping, stopping, .. } = self;
+        let Self { config, devices, recorder, target, nbd, netboot, housekeeping, stopping, .. } = self;
         // Receivers that are gone have stopped already.
         let _ = stopping.send(true);
         netboot.shutdown().await;
         let stopped = tokio::task::spawn_blocking(move || {
+            if let Some(nbd) = nbd {
+                nbd.shutdown(LOGOUT_WITHIN);
+            }
             target.shutdown(LOGOUT_WITHIN);
             close_write_caches(&devices);
             housekeeping.stop();
@@ -181,7 +206,10 @@ impl Server {
         if stopped.await.is_err() {
             tracing::error!("stopping failed half-way");
         }
-        let _ = std::fs::remove_file(&config.admin_socket);
+        let nbd_socket = config.nbd.as_ref().and_then(|nbd| nbd.unix_socket.as_ref());
+        for socket in std::iter::once(&config.admin_socket).chain(nbd_socket) {
+            let _ = std::fs::remove_file(socket);
+        }
     }
 }
 
@@ -268,10 +296,11 @@ fn close_write_caches(devices: &Arc<Devices>) {
     });
 }
 
-fn log_start(config: &Config, iscsi: &[SocketAddr], http: SocketAddr) {
+fn log_start(config: &Config, iscsi: &[SocketAddr], nbd: Option<String>, http: SocketAddr) {
     let listeners: Vec<String> = iscsi.iter().map(ToString::to_string).collect();
     tracing::info!(
         iscsi = listeners.join(", "),
+        nbd = nbd.unwrap_or_else(|| "off".to_owned()),
         http = %http,
         admin_socket = %config.admin_socket.display(),
         vdisks = config.vdisks.len(),

@@ -3,12 +3,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use iscsi::directory::{IscsiName, Refusal};
+use block::Geometry;
+use iscsi::directory::IscsiName;
 use scsi::LogicalUnit;
 use vdisk::{BootId, CacheObserver, CacheUsage, FullCause, OpenError, ResumeError, Volume, WriteCacheConfig};
 
 use super::images::GoldenImage;
-use super::names::{TargetName, unit_identity};
+use super::names::unit_identity;
 use crate::config::Device;
 use crate::state::{DeviceState, DeviceStates};
 
@@ -51,15 +52,35 @@ struct OpenDisk {
     unit: Arc<LogicalUnit>,
 }
 
+impl OpenDisk {
+    fn opened(&self, began: bool) -> Opened {
+        let (volume, unit) = (Arc::clone(&self.volume), Arc::clone(&self.unit));
+        Opened { boot: self.boot.clone(), volume, unit, began }
+    }
+}
+
 /// What a login gets.
 #[derive(Clone, Debug)]
 pub struct Opened {
     /// The boot that it belongs to.
     pub boot: BootId,
     /// The disk.
+    pub volume: Arc<Volume>,
+    /// The disk as SCSI shows it.
     pub unit: Arc<LogicalUnit>,
     /// Whether the boot began with this login.
     pub began: bool,
+}
+
+/// Why a disk is not opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotOpened {
+    /// A later boot of the device has replaced this one.
+    Removed(String),
+    /// There never was such a boot, or it has been forgotten.
+    Unknown(String),
+    /// It cannot be had now.
+    Unavailable(String),
 }
 
 /// What is to be done about a login.
@@ -73,6 +94,12 @@ enum Decision {
     Removed(String),
     /// There never was such a boot, or it has been forgotten.
     Unknown,
+}
+
+/// A decision that lets in.
+enum Settled {
+    Continue(BootId),
+    Begin(BootId),
 }
 
 /// Decides about a login from what is remembered. `fresh` is the id of a boot that may begin now.
@@ -129,42 +156,56 @@ impl DeviceSlot {
         self.states.save(&self.device.name, &state)
     }
 
-    /// The disk for a login to `target`. May wait for storage.
+    /// The disk for whoever comes to use the boot `wanted`, or, without one, the current boot, or else `fresh`. `target`
+    /// is the iSCSI target that it is used as; NBD has none. May wait for storage.
     ///
     /// # Errors
-    /// The refusal to send.
+    /// Why there is none.
     pub fn open(
         &self,
-        target: &TargetName,
-        name: &IscsiName,
+        wanted: Option<&BootId>,
+        target: Option<&IscsiName>,
         fresh: &BootId,
         ender: Option<&dyn SessionEnder>,
-    ) -> Result<Opened, Refusal> {
+    ) -> Result<Opened, NotOpened> {
         let mut disk = self.disk();
-        let decision = decide(&self.state(), target.boot.as_ref(), fresh);
-        let opened = match decision {
-            Decision::Continue(boot) => self.go_on(&mut disk, boot)?,
-            Decision::Begin(boot) => self.begin(&mut disk, boot)?,
-            Decision::Removed(by) => {
-                return Err(Refusal::Removed(format!(
-                    "boot {by} of device \"{}\" has replaced it",
-                    self.device.name
-                )));
-            }
-            Decision::Unknown => {
-                return Err(Refusal::NotFound(format!(
-                    "device \"{}\" has no such boot; restart it",
-                    self.device.name
-                )));
-            }
+        let decision = decide(&self.state(), wanted, fresh);
+        let opened = match self.settle(decision)? {
+            Settled::Continue(boot) => self.go_on(&mut disk, boot)?,
+            Settled::Begin(boot) => self.begin(&mut disk, boot)?,
         };
         // One machine, one disk: sessions under the device's other names are those of its past.
-        let others: Vec<IscsiName> = disk.granted.iter().filter(|other| *other != name).cloned().collect();
-        disk.granted = BTreeSet::from([name.clone()]);
+        let others: Vec<IscsiName> =
+            disk.granted.iter().filter(|other| Some(*other) != target).cloned().collect();
+        disk.granted = target.cloned().into_iter().collect();
         if let Some(ender) = ender {
             others.iter().for_each(|other| ender.end_target(other));
         }
         Ok(opened)
+    }
+
+    /// What the disk of this boot is like, were it to be [opened](Self::open). Nothing begins by it.
+    ///
+    /// # Errors
+    /// Why it would not be.
+    pub fn look(&self, wanted: Option<&BootId>, fresh: &BootId) -> Result<Geometry, NotOpened> {
+        let decision = decide(&self.state(), wanted, fresh);
+        self.settle(decision).map(|_| Volume::geometry_on(&*self.image.device))
+    }
+
+    /// A decision as what to do, or why not.
+    fn settle(&self, decision: Decision) -> Result<Settled, NotOpened> {
+        let device = &self.device.name;
+        match decision {
+            Decision::Continue(boot) => Ok(Settled::Continue(boot)),
+            Decision::Begin(boot) => Ok(Settled::Begin(boot)),
+            Decision::Removed(by) => {
+                Err(NotOpened::Removed(format!("boot {by} of device \"{device}\" has replaced it")))
+            }
+            Decision::Unknown => {
+                Err(NotOpened::Unknown(format!("device \"{device}\" has no such boot; restart it")))
+            }
+        }
     }
 
     /// Forgets the current boot: the next login under the plain name begins another. Gives the targets whose sessions
@@ -210,7 +251,7 @@ impl DeviceSlot {
     }
 
     /// Begins a boot: the write cache is discarded.
-    fn begin(&self, disk: &mut Disk, boot: BootId) -> Result<Opened, Refusal> {
+    fn begin(&self, disk: &mut Disk, boot: BootId) -> Result<Opened, NotOpened> {
         if let Some(old) = disk.open.take() {
             // Its sessions may still be there; they must not write any more.
             old.volume.abandon();
@@ -238,15 +279,15 @@ impl DeviceSlot {
             tracing::error!(device, %error, "cannot remember the device's boot; it is refused");
             volume.abandon();
             self.state().current = None;
-            return Err(Refusal::Unavailable("the server cannot store its state".to_owned()));
+            return Err(NotOpened::Unavailable("the server cannot store its state".to_owned()));
         }
         Ok(self.keep(disk, boot, volume, true))
     }
 
     /// Goes on with a boot: with the open disk, or with what an earlier server process has left.
-    fn go_on(&self, disk: &mut Disk, boot: BootId) -> Result<Opened, Refusal> {
+    fn go_on(&self, disk: &mut Disk, boot: BootId) -> Result<Opened, NotOpened> {
         if let Some(open) = disk.open.as_ref().filter(|open| open.boot == boot) {
-            return Ok(Opened { boot, unit: Arc::clone(&open.unit), began: false });
+            return Ok(open.opened(false));
         }
         let (image, mark) = (Arc::clone(&self.image.device), self.image.fingerprint);
         let volume = Volume::resume(image, mark, &self.write_cache, boot.clone(), self.observer())
@@ -263,8 +304,7 @@ impl DeviceSlot {
         let volume = Arc::new(volume);
         let identity = unit_identity(&self.device.name, &self.image.name);
         let unit = Arc::new(LogicalUnit::new(Arc::clone(&volume) as _, identity));
-        disk.open = Some(OpenDisk { boot: boot.clone(), volume, unit: Arc::clone(&unit) });
-        Opened { boot, unit, began }
+        disk.open.insert(OpenDisk { boot, volume, unit }).opened(began)
     }
 
     fn observer(&self) -> Arc<dyn CacheObserver> {
@@ -272,14 +312,14 @@ impl DeviceSlot {
     }
 
     /// The refusal for a boot that cannot begin.
-    fn closed(&self, error: &OpenError) -> Refusal {
+    fn closed(&self, error: &OpenError) -> NotOpened {
         let text = describe(error);
         tracing::error!(device = self.device.name.as_str(), error = text, "no write cache for the device");
-        Refusal::Unavailable(text)
+        NotOpened::Unavailable(text)
     }
 
     /// The refusal for a boot that cannot go on.
-    fn lost(&self, boot: &BootId, error: &ResumeError) -> Refusal {
+    fn lost(&self, boot: &BootId, error: &ResumeError) -> NotOpened {
         let (device, text) = (self.device.name.as_str(), describe(error));
         match error {
             ResumeError::Config(_) | ResumeError::InUse(_) | ResumeError::Io(_) => {
@@ -305,7 +345,7 @@ impl DeviceSlot {
                 );
             }
         }
-        Refusal::Unavailable(text)
+        NotOpened::Unavailable(text)
     }
 
     fn state(&self) -> MutexGuard<'_, DeviceState> {

@@ -114,6 +114,12 @@ impl Devices {
         slots
     }
 
+    /// The images of the vDisks.
+    #[must_use]
+    pub fn images(&self) -> &Images {
+        &self.images
+    }
+
     /// What the server was configured with.
     #[must_use]
     pub fn config(&self) -> &Config {
@@ -135,6 +141,7 @@ impl Devices {
             vdisk: vdisk.clone(),
             address: None,
             chap: None,
+            certificate: None,
             write_cache: None,
             write_cache_limit: None,
             defined_at: Position::default(),

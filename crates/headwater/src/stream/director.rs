@@ -4,19 +4,51 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use netboot::director::{
-    BootPlan, BootStep, DhcpClient, DhcpDecision, Director, MacAddress, SanBoot, ScriptRequest,
+    BootPlan, BootStep, DhcpClient, DhcpDecision, Director, KernelBoot, MacAddress, SanBoot, ScriptRequest,
 };
+
+use vdisk::BootId;
 
 use super::boot_id::BootIds;
 use super::device::DeviceSlot;
 use super::devices::{Devices, NotServed, Recognised};
-use super::names::TargetName;
+use super::names::{ExportName, TargetName};
+use crate::config::{BootWords, Device};
 use crate::log_limit::LogLimit;
 use crate::timeline::Recorder;
 use crate::timeline::recorder::NewBoot;
 
 /// The LUN of every device's disk.
 pub const LUN: u16 = 0;
+
+/// The boot files that a vDisk's kernel and initramfs are served as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelNames {
+    /// The kernel.
+    pub kernel: String,
+    /// The initramfs.
+    pub initrd: String,
+}
+
+impl KernelNames {
+    /// Those of a vDisk.
+    #[must_use]
+    pub fn of(vdisk: &str) -> Self {
+        Self { kernel: format!("{vdisk}.kernel"), initrd: format!("{vdisk}.initrd") }
+    }
+}
+
+/// Where a machine that reached us at `local` finds its disk: there if a listener covers that address, else at the first
+/// listener that has an address of its own.
+fn portal(listeners: &[SocketAddr], local: IpAddr) -> Option<SocketAddr> {
+    let local = local.to_canonical();
+    let covers = |portal: &&SocketAddr| {
+        let own = portal.ip();
+        own == local || (own.is_unspecified() && (own.is_ipv6() || local.is_ipv4()))
+    };
+    let covering = listeners.iter().find(covers).map(|portal| SocketAddr::new(local, portal.port()));
+    covering.or_else(|| listeners.iter().find(|portal| !portal.ip().is_unspecified()).copied())
+}
 
 /// Has the state of a device written soon, without a wait.
 pub trait StateSaver: std::fmt::Debug + Send + Sync {
@@ -33,8 +65,10 @@ pub struct BootDirector {
     pub recorder: Arc<Recorder>,
     /// Makes boot ids.
     pub ids: Arc<BootIds>,
-    /// Where disks are served.
+    /// Where disks are served over iSCSI.
     pub portals: Vec<SocketAddr>,
+    /// Where disks are served over NBD.
+    pub nbd: Vec<SocketAddr>,
     /// Has the state of devices written.
     pub saver: Box<dyn StateSaver>,
     /// For machines that are not served.
@@ -73,16 +107,16 @@ impl Director for BootDirector {
             }
         };
         let device = &slot.device;
-        let Some(portal) = self.portal(request.local) else {
-            tracing::error!(device = device.name.as_str(), address = %request.local, "no iSCSI listener can be reached there");
-            return BootPlan::Refuse(format!("Headwater serves no disks on {}.", request.local));
-        };
         let boot = match self.ids.mint(self.recorder.clock().now()) {
             Ok(boot) => boot,
             Err(error) => {
                 tracing::error!(%error, "no random bytes for a boot id");
                 return BootPlan::Refuse("Headwater cannot make a boot id.".to_owned());
             }
+        };
+        let Some(plan) = self.plan_of(device, &boot, request.local) else {
+            tracing::error!(device = device.name.as_str(), address = %request.local, "no listener for disks can be reached there");
+            return BootPlan::Refuse(format!("Headwater serves no disks on {}.", request.local));
         };
         let prefix = &self.devices.config().iqn_prefix;
         let target = TargetName { device: device.name.clone(), boot: Some(boot.clone()) }.format(prefix);
@@ -97,14 +131,7 @@ impl Director for BootDirector {
             target: &target,
         });
         tracing::debug!(device = device.name.as_str(), boot = id, vdisk, peer = %request.peer, "boot planned");
-        BootPlan::San(SanBoot {
-            portal,
-            target,
-            lun: LUN,
-            initiator: device.initiator.as_str().to_owned(),
-            chap: device.chap.as_ref().map(|chap| (chap.user.clone(), chap.secret.clone())),
-            title: format!("vDisk {vdisk} on {}", device.name),
-        })
+        plan
     }
 
     fn step(&self, mac: MacAddress, step: BootStep) {
@@ -116,16 +143,36 @@ impl Director for BootDirector {
 }
 
 impl BootDirector {
-    /// Where a machine that reached us at `local` finds its disk: there if an iSCSI listener covers that address, else at
-    /// the first listener that has an address of its own.
-    fn portal(&self, local: IpAddr) -> Option<SocketAddr> {
-        let local = local.to_canonical();
-        let covers = |portal: &&SocketAddr| {
-            let own = portal.ip();
-            own == local || (own.is_unspecified() && (own.is_ipv6() || local.is_ipv4()))
+    /// What a machine does that boots this boot and reached us at `local`; `None` where it cannot reach its disk.
+    fn plan_of(&self, device: &Device, boot: &BootId, local: IpAddr) -> Option<BootPlan> {
+        let config = self.devices.config();
+        let name = TargetName { device: device.name.clone(), boot: Some(boot.clone()) };
+        let target = name.format(&config.iqn_prefix);
+        let (portal, nbd) = (portal(&self.portals, local), portal(&self.nbd, local));
+        let title = format!("vDisk {} on {}", device.vdisk, device.name);
+        let Some(files) = config.vdisk(&device.vdisk).and_then(|vdisk| vdisk.kernel.as_ref()) else {
+            return Some(BootPlan::San(SanBoot {
+                portal: portal?,
+                target,
+                lun: LUN,
+                initiator: device.initiator.as_str().to_owned(),
+                chap: device.chap.as_ref().map(|chap| (chap.user.clone(), chap.secret.clone())),
+                title,
+            }));
         };
-        let covering = self.portals.iter().find(covers).map(|portal| SocketAddr::new(local, portal.port()));
-        covering.or_else(|| self.portals.iter().find(|portal| !portal.ip().is_unspecified()).copied())
+        let command_line = files.command_line.fill(&BootWords {
+            nbd,
+            iscsi: portal,
+            export: &ExportName::Device(device.name.clone(), Some(boot.clone())).to_string(),
+            target: &target,
+            initiator: device.initiator.as_str(),
+            device: device.name.as_str(),
+            mac: &device.mac.to_string(),
+            boot: boot.as_str(),
+        })?;
+        let served = KernelNames::of(&device.vdisk);
+        let initrd = files.initrd.is_some().then_some(served.initrd);
+        Some(BootPlan::Kernel(KernelBoot { kernel: served.kernel, initrd, command_line, title }))
     }
 
     fn log_stranger(&self, mac: MacAddress, what: &str, why: NotServed) {

@@ -6,11 +6,12 @@ use iscsi::directory::{
 };
 
 use super::boot_id::BootIds;
-use super::device::{DeviceSlot, SessionEnder};
+use super::device::{DeviceSlot, NotOpened, SessionEnder};
 use super::devices::Devices;
 use super::director::LUN;
 use super::names::TargetName;
 use crate::timeline::Recorder;
+use crate::timeline::record::Program;
 use crate::timeline::recorder::NewBoot;
 
 /// Decides for the iSCSI target.
@@ -57,7 +58,7 @@ impl Directory for BootDirectory {
             Refusal::Unavailable("the server cannot make a boot id".to_owned())
         })?;
         let ender = self.ender.get().map(AsRef::as_ref);
-        let opened = slot.open(&target, name, &fresh, ender)?;
+        let opened = slot.open(target.boot.as_ref(), Some(name), &fresh, ender).map_err(refusal)?;
         let device = &slot.device;
         let boot = NewBoot {
             id: opened.boot.as_str(),
@@ -66,7 +67,7 @@ impl Directory for BootDirectory {
             vdisk: &device.vdisk,
             target: name.as_str(),
         };
-        let observer = self.recorder.login(&boot, attempt.isid, attempt.peer);
+        let observer = self.recorder.login(&boot, Program::Initiator(attempt.isid.0), Some(attempt.peer));
         tracing::info!(
             device = device.name.as_str(),
             boot = opened.boot.as_str(),
@@ -108,6 +109,14 @@ impl BootDirectory {
             return Err(Refusal::NotAuthorized(why));
         }
         Ok((target, slot))
+    }
+}
+
+fn refusal(why: NotOpened) -> Refusal {
+    match why {
+        NotOpened::Removed(text) => Refusal::Removed(text),
+        NotOpened::Unknown(text) => Refusal::NotFound(text),
+        NotOpened::Unavailable(text) => Refusal::Unavailable(text),
     }
 }
 

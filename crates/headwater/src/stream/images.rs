@@ -45,6 +45,14 @@ impl Images {
         Ok(Self { by_name })
     }
 
+    /// The names of all vDisks, in order.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.by_name.keys().cloned().collect();
+        names.sort_unstable();
+        names
+    }
+
     /// The image of a vDisk.
     #[must_use]
     pub fn get(&self, vdisk: &str) -> Option<&GoldenImage> {

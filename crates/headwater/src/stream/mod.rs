@@ -1,5 +1,5 @@
 //! Which device gets which disk: boots and their names, golden images, write caches, and the decisions that the boot services
-//! ([`director`]) and the iSCSI target ([`directory`]) ask for.
+//! ([`director`]), the iSCSI target ([`directory`]) and the NBD server ([`exports`]) ask for.
 //!
 //! # Boots and names
 //! Every script that is handed out makes a new boot id and with it a target name that nobody used before. The first login to
@@ -11,10 +11,12 @@
 //! # Locks
 //! The table of devices is locked to look a device up, and for nothing else. Each device has a lock of its own that is held
 //! while its disk is opened: its own logins wait for each other, and for nobody else's.
+pub mod access;
 pub mod boot_id;
 pub mod device;
 pub mod devices;
 pub mod director;
 pub mod directory;
+pub mod exports;
 pub mod images;
 pub mod names;

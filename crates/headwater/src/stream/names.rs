@@ -36,6 +36,41 @@ impl TargetName {
     }
 }
 
+/// The name of an NBD export, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExportName {
+    /// `device/<device>` or `device/<device>@<boot>`: a device's disk, of its current boot or of this one.
+    Device(DeviceName, Option<BootId>),
+    /// `vdisk/<name>` or `vdisk/<name>@<version>`: a vDisk as it is.
+    Vdisk(String),
+}
+
+impl ExportName {
+    /// Takes a name apart.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        if let Some(vdisk) = text.strip_prefix("vdisk/") {
+            return Some(Self::Vdisk(vdisk.to_owned()));
+        }
+        let rest = text.strip_prefix("device/")?;
+        let (device, boot) = match rest.split_once('@') {
+            Some((device, boot)) => (device, Some(BootId::new(boot).ok()?)),
+            None => (rest, None),
+        };
+        Some(Self::Device(DeviceName::parse(device).ok()?, boot))
+    }
+}
+
+impl std::fmt::Display for ExportName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Device(device, Some(boot)) => write!(f, "device/{device}@{boot}"),
+            Self::Device(device, None) => write!(f, "device/{device}"),
+            Self::Vdisk(vdisk) => write!(f, "vdisk/{vdisk}"),
+        }
+    }
+}
+
 /// By what a device recognises its disk: the same at every boot, another for another device or vDisk.
 #[must_use]
 pub fn unit_identity(device: &DeviceName, vdisk: &str) -> UnitIdentity {
@@ -88,6 +123,18 @@ mod tests {
             "iqn.2026-11.org.headwater:lab.01",
         ] {
             assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn export_names_come_apart_and_together() {
+        for name in ["device/lab-01", "device/lab-01@0k3v", "vdisk/debian", "vdisk/debian@3"] {
+            assert_eq!(ExportName::parse(name).unwrap().to_string(), name);
+        }
+        for bad in
+            ["", "lab-01", "device/", "device/lab.01", "device/lab-01@", "device/lab-01@0@1", "device/a/b"]
+        {
+            assert_eq!(ExportName::parse(bad), None, "{bad}");
         }
     }
 

@@ -130,8 +130,11 @@ pub enum StepKind {
         /// Of which stage.
         stage: Stage,
         /// From where.
-        peer: SocketAddr,
-        /// The initiator session id, in hexadecimal.
+        peer: String,
+        /// Over what.
+        #[serde(default)]
+        protocol: Protocol,
+        /// iSCSI: the initiator session id, in hexadecimal.
         isid: String,
     },
     /// A session ended.
@@ -143,6 +146,17 @@ pub enum StepKind {
     Ready,
     /// The server was restarted.
     ServerRestart,
+}
+
+/// What a disk is used over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// iSCSI.
+    #[default]
+    Iscsi,
+    /// NBD.
+    Nbd,
 }
 
 /// Who is reading.
@@ -173,13 +187,22 @@ pub struct End {
     pub why: String,
 }
 
+/// Who logs in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// An iSCSI initiator, told from others by its session id.
+    Initiator([u8; 6]),
+    /// An NBD client. No firmware is one: it is the operating system.
+    NbdClient,
+}
+
 /// A login, as the model needs it.
 #[derive(Clone, Copy, Debug)]
 pub struct Login {
-    /// Initiator session id.
-    pub isid: [u8; 6],
-    /// From where.
-    pub peer: SocketAddr,
+    /// Who.
+    pub program: Program,
+    /// From where; `None`: from the server's own machine, through a socket file.
+    pub peer: Option<SocketAddr>,
     /// When the first stage's last request was answered, if there was one.
     pub first_stage_last: Option<Moment>,
 }
@@ -227,11 +250,16 @@ impl BootRecord {
     /// A login succeeded: of which stage?
     ///
     /// The hand-over is the first login whose session id was made by another program than the one of the first
-    /// login. Programs change the qualifier of their ids when they reconnect (iPXE does), and keep the naming authority
+    /// login; an NBD client is always another one. Programs change the qualifier of their ids when they reconnect (iPXE does), and keep the naming authority
     /// (RFC 7143 §11.12.5), so that is what tells them apart.
     pub fn login(&mut self, at: Moment, login: Login) -> Stage {
-        let authority = naming_authority(login.isid);
-        let first = self.first_isid().is_none_or(|isid| naming_authority(isid) == authority);
+        let first = match login.program {
+            Program::NbdClient => false,
+            Program::Initiator(isid) => {
+                let authority = naming_authority(isid);
+                self.first_isid().is_none_or(|isid| naming_authority(isid) == authority)
+            }
+        };
         let stage = if first && self.hand_over.is_none() { Stage::First } else { Stage::Second };
         if stage == Stage::Second && self.hand_over.is_none() {
             let gap_ms = login.first_stage_last.map_or(Millis::default(), |last| at.since(last));
@@ -239,7 +267,12 @@ impl BootRecord {
         }
         self.sessions = self.sessions.saturating_add(1);
         self.end = None;
-        self.step(at, StepKind::Login { stage, peer: login.peer, isid: isid_text(login.isid) });
+        let peer = login.peer.map_or_else(|| "this machine".to_owned(), |peer| peer.to_string());
+        let (protocol, isid) = match login.program {
+            Program::Initiator(isid) => (Protocol::Iscsi, isid_text(isid)),
+            Program::NbdClient => (Protocol::Nbd, String::new()),
+        };
+        self.step(at, StepKind::Login { stage, peer, protocol, isid });
         self.update_status();
         stage
     }
@@ -281,7 +314,7 @@ impl BootRecord {
     /// Whether somebody has logged in.
     #[must_use]
     pub fn used(&self) -> bool {
-        self.status != Status::Waiting && self.first_isid().is_some()
+        self.status != Status::Waiting && self.first_login_at().is_some()
     }
 
     /// When the first login was.
@@ -300,7 +333,7 @@ impl BootRecord {
     fn update_status(&mut self) {
         self.status = if self.end.is_some() {
             Status::Ended
-        } else if self.first_isid().is_none() {
+        } else if self.first_login_at().is_none() {
             Status::Waiting
         } else if self.sessions == 0 {
             Status::Disconnected
@@ -351,7 +384,11 @@ mod tests {
     }
 
     fn login(isid: [u8; 6]) -> Login {
-        Login { isid, peer: "10.0.0.9:3000".parse().unwrap(), first_stage_last: Some(at(900)) }
+        Login {
+            program: Program::Initiator(isid),
+            peer: "10.0.0.9:3000".parse().ok(),
+            first_stage_last: Some(at(900)),
+        }
     }
 
     #[test]
@@ -411,6 +448,21 @@ mod tests {
         let mut boot = boot();
         assert_eq!(boot.login(at(1), login([0x80, 1, 2, 3, 4, 5])), Stage::First);
         assert_eq!(boot.login(at(2), login([0x80, 1, 2, 3, 4, 6])), Stage::Second);
+    }
+
+    #[test]
+    fn nbd_client_is_the_operating_system_with_or_without_firmware_before_it() {
+        let nbd = Login { program: Program::NbdClient, peer: None, first_stage_last: None };
+        let mut boot = boot();
+        assert_eq!(boot.login(at(5), nbd), Stage::Second);
+        let hand_over = HandOver { at_ms: Millis::from_us(5000), gap_ms: Millis::default() };
+        assert_eq!((boot.hand_over, boot.status, boot.used()), (Some(hand_over), Status::SecondStage, true));
+        assert_eq!(boot.login(at(6), nbd), Stage::Second);
+        assert_eq!(boot.sessions, 2);
+        let mut boot = super::tests::boot();
+        assert_eq!(boot.login(at(1), login(IPXE)), Stage::First);
+        assert_eq!(boot.login(at(1000), Login { first_stage_last: Some(at(900)), ..nbd }), Stage::Second);
+        assert_eq!(boot.hand_over.unwrap().gap_ms, Millis::from_us(100_000));
     }
 
     #[test]

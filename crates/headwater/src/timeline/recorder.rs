@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use block::ByteRange;
-use iscsi::directory::{Isid, RequestKind, SessionEnd, SessionObserver};
+use iscsi::directory::{RequestKind, SessionEnd, SessionObserver};
+use nbd::exports::{ConnectionEnd, ExportObserver, RequestDone};
 use netboot::director::{BootStep, ClientKind, MacAddress};
 use tokio::sync::watch;
 
 use super::counters::{Kind, StageCounters};
-use super::record::{BootRecord, Login, Stage, StepKind};
+use super::record::{BootRecord, Login, Program, Stage, StepKind};
 use super::store::BootStore;
 use super::time::{Clock, Millis, Moment};
 use crate::config::DeviceName;
@@ -239,16 +240,21 @@ impl Recorder {
     /// A boot begins or goes on: somebody has logged in to it. The boots before it end. A boot that is not known (its
     /// initiator is configured by hand, or its record is lost) is known from now on.
     #[must_use]
-    pub fn login(self: &Arc<Self>, boot: &NewBoot<'_>, isid: Isid, peer: SocketAddr) -> SessionTap {
-        self.login_at(self.clock.now(), boot, isid, peer)
+    pub fn login(
+        self: &Arc<Self>,
+        boot: &NewBoot<'_>,
+        program: Program,
+        peer: Option<SocketAddr>,
+    ) -> SessionTap {
+        self.login_at(self.clock.now(), boot, program, peer)
     }
 
     fn login_at(
         self: &Arc<Self>,
         now: Moment,
         boot: &NewBoot<'_>,
-        isid: Isid,
-        peer: SocketAddr,
+        program: Program,
+        peer: Option<SocketAddr>,
     ) -> SessionTap {
         let mut table = self.lock();
         table.end_before(boot.device, boot.id, now);
@@ -257,9 +263,9 @@ impl Recorder {
         }
         let counters = match table.by_id(boot.device, boot.id) {
             Some(live) => {
-                live.peer = Some(peer);
+                live.peer = peer;
                 let first_stage_last = live.first.last();
-                let login = Login { isid: isid.0, peer, first_stage_last };
+                let login = Login { program, peer, first_stage_last };
                 match live.touch().login(now, login) {
                     Stage::First => Arc::clone(&live.first),
                     Stage::Second => Arc::clone(&live.second),
@@ -358,11 +364,11 @@ impl Recorder {
         }
     }
 
-    fn session_ended(&self, device: &DeviceName, id: &str, how: SessionEnd) {
+    fn session_ended(&self, device: &DeviceName, id: &str, how: &str) {
         let now = self.clock.now();
         let mut table = self.lock();
         if let Some(boot) = table.by_id(device, id) {
-            boot.touch().session_end(now, end_text(how));
+            boot.touch().session_end(now, how);
             drop(table);
             self.notify();
         }
@@ -479,6 +485,31 @@ impl SessionObserver for SessionTap {
     }
 
     fn ended(&self, how: SessionEnd) {
+        self.recorder.session_ended(&self.device, &self.id, end_text(how));
+    }
+}
+
+impl ExportObserver for SessionTap {
+    fn request_done(&self, done: &RequestDone) {
+        use nbd::exports::RequestKind;
+        let kind = match done.kind {
+            RequestKind::Read => Kind::Read,
+            RequestKind::Write => Kind::Write,
+            RequestKind::Flush => Kind::Flush,
+            // Zeros take no space, and carry no data.
+            RequestKind::Trim | RequestKind::WriteZeroes => Kind::Discard,
+            RequestKind::Cache | RequestKind::BlockStatus => return,
+        };
+        let bytes = done.range.length().get();
+        self.counters.record(self.clock.now(), kind, bytes, done.latency, done.result.is_ok());
+    }
+
+    fn ended(&self, how: ConnectionEnd) {
+        let how = match how {
+            ConnectionEnd::Disconnected => "disconnected",
+            ConnectionEnd::Lost => "connection lost",
+            ConnectionEnd::Shutdown => "ended by the server",
+        };
         self.recorder.session_ended(&self.device, &self.id, how);
     }
 }
@@ -542,8 +573,8 @@ mod tests {
     use crate::timeline::Status;
 
     const MAC: MacAddress = MacAddress([0x52, 0x54, 0, 0x77, 0, 0x10]);
-    const IPXE: Isid = Isid([0x40, 0, 0x27, 0x23, 0, 1]);
-    const LINUX: Isid = Isid([0, 2, 0x3d, 0, 0, 1]);
+    const IPXE: Program = Program::Initiator([0x40, 0, 0x27, 0x23, 0, 1]);
+    const LINUX: Program = Program::Initiator([0, 2, 0x3d, 0, 0, 1]);
 
     struct Bench {
         dir: tempfile::TempDir,
@@ -579,8 +610,12 @@ mod tests {
         }
     }
 
-    fn peer(last: u8) -> SocketAddr {
-        SocketAddr::from(([10, 0, 0, last], 4711))
+    fn peer(last: u8) -> Option<SocketAddr> {
+        Some(SocketAddr::from(([10, 0, 0, last], 4711)))
+    }
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
     }
 
     #[test]
@@ -627,7 +662,7 @@ mod tests {
         bench.step(20, BootStep::Request(ClientKind::Other));
         bench.step(21, BootStep::Ack(None));
         assert_eq!(bench.only_boot().steps.len(), 4);
-        assert!(bench.recorder.ready(Some(MAC), peer(1).ip()).is_some());
+        assert!(bench.recorder.ready(Some(MAC), address(1)).is_some());
         bench.step(30, BootStep::Request(ClientKind::Other));
         bench.step(31, BootStep::Ack(None));
         assert_eq!(bench.only_boot().steps.len(), 5);
@@ -638,11 +673,29 @@ mod tests {
         let bench = Bench::new();
         let range = |bytes| ByteRange::new(block::ByteOffset::ZERO, block::ByteLength::new(bytes)).unwrap();
         let firmware = bench.recorder.login_at(bench.at(0), &bench.boot("b1"), IPXE, peer(9));
-        firmware.request_done(RequestKind::Read, range(512), Duration::from_micros(5), true);
+        SessionObserver::request_done(
+            &firmware,
+            RequestKind::Read,
+            range(512),
+            Duration::from_micros(5),
+            true,
+        );
         let system = bench.recorder.login_at(bench.at(900), &bench.boot("b1"), LINUX, peer(9));
-        system.request_done(RequestKind::Read, range(4096), Duration::from_micros(5), true);
-        system.request_done(RequestKind::Write, range(8192), Duration::from_micros(5), false);
-        firmware.ended(SessionEnd::Replaced);
+        SessionObserver::request_done(
+            &system,
+            RequestKind::Read,
+            range(4096),
+            Duration::from_micros(5),
+            true,
+        );
+        SessionObserver::request_done(
+            &system,
+            RequestKind::Write,
+            range(8192),
+            Duration::from_micros(5),
+            false,
+        );
+        SessionObserver::ended(&firmware, SessionEnd::Replaced);
         let boot = bench.only_boot();
         let (first, second) = (boot.first_stage.unwrap(), boot.second_stage.unwrap());
         assert_eq!((first.reads.bytes, second.reads.bytes, second.writes.errors), (512, 4096, 1));
@@ -653,13 +706,13 @@ mod tests {
     fn beacon_without_a_mac_finds_the_only_session_from_its_address() {
         let bench = Bench::new();
         let _one = bench.recorder.login_at(bench.at(0), &bench.boot("b1"), IPXE, peer(9));
-        assert_eq!(bench.recorder.ready(None, peer(8).ip()), None);
-        assert_eq!(bench.recorder.ready(None, peer(9).ip()), Some(("lab-01".into(), "b1".into(), true)));
-        assert_eq!(bench.recorder.ready(None, peer(9).ip()), Some(("lab-01".into(), "b1".into(), false)));
+        assert_eq!(bench.recorder.ready(None, address(8)), None);
+        assert_eq!(bench.recorder.ready(None, address(9)), Some(("lab-01".into(), "b1".into(), true)));
+        assert_eq!(bench.recorder.ready(None, address(9)), Some(("lab-01".into(), "b1".into(), false)));
         let other = DeviceName::parse("lab-02").unwrap();
         let boot = NewBoot { id: "b2", device: &other, mac: None, vdisk: "debian", target: "t" };
         let _two = bench.recorder.login_at(bench.at(5), &boot, IPXE, peer(9));
-        assert_eq!(bench.recorder.ready(None, peer(9).ip()), None, "two devices behind one address");
+        assert_eq!(bench.recorder.ready(None, address(9)), None, "two devices behind one address");
     }
 
     #[test]
@@ -684,14 +737,14 @@ mod tests {
         let bench = Bench::new();
         let tap = bench.recorder.login_at(bench.at(0), &bench.boot("b1"), IPXE, peer(9));
         let range = ByteRange::new(block::ByteOffset::ZERO, block::ByteLength::new(4096)).unwrap();
-        tap.request_done(RequestKind::Read, range, Duration::from_micros(5), true);
+        SessionObserver::request_done(&tap, RequestKind::Read, range, Duration::from_micros(5), true);
         bench.recorder.save_changed(Duration::ZERO);
         let store = BootStore::new(bench.dir.path(), 5);
         let restarted = Recorder::new(Clock::start(), store, std::slice::from_ref(&bench.device));
         let boot = restarted.live_of("lab-01").remove(0);
         assert_eq!((boot.status, boot.sessions), (Status::Disconnected, 0));
         let tap = restarted.login_at(bench.at(500), &bench.boot("b1"), LINUX, peer(9));
-        tap.request_done(RequestKind::Read, range, Duration::from_micros(5), true);
+        SessionObserver::request_done(&tap, RequestKind::Read, range, Duration::from_micros(5), true);
         let boot = restarted.live_of("lab-01").remove(0);
         assert_eq!(boot.first_stage.unwrap().reads.count, 1);
         assert_eq!(boot.second_stage.unwrap().reads.count, 1);

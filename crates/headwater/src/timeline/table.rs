@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::columns::{align, bytes, columns};
 
 use super::counters::{IoTotals, StageTotals};
-use super::record::{BootRecord, Stage, Status, Step, StepKind};
+use super::record::{BootRecord, Protocol, Stage, Status, Step, StepKind};
 use super::time::Millis;
 
 /// The width of the bars of the phases, in characters.
@@ -188,8 +188,12 @@ fn describe(step: &StepKind) -> (String, String) {
         StepKind::Login { stage: Stage::First, peer, .. } => {
             ("login, first stage", format!("firmware at {peer}"))
         }
-        StepKind::Login { stage: Stage::Second, peer, .. } => {
-            ("login, second stage", format!("operating system at {peer}"))
+        StepKind::Login { stage: Stage::Second, peer, protocol, .. } => {
+            let over = match protocol {
+                Protocol::Iscsi => "",
+                Protocol::Nbd => ", over NBD",
+            };
+            ("login, second stage", format!("operating system at {peer}{over}"))
         }
         StepKind::SessionEnd { how } => ("session end", how.clone()),
         StepKind::Ready => ("ready", "the device said so (POST /v1/ready)".to_owned()),
@@ -323,7 +327,7 @@ mod tests {
     use super::*;
     use crate::timeline::Moment;
     use crate::timeline::counters::{Kind, StageCounters};
-    use crate::timeline::record::Login;
+    use crate::timeline::record::{Login, Program};
     use std::time::Duration;
 
     fn at(ms: u64) -> Moment {
@@ -347,8 +351,8 @@ mod tests {
         boot.step(at(2000), StepKind::Script);
         let (first, second) = (StageCounters::default(), StageCounters::default());
         let login = |isid, first_stage_last| Login {
-            isid,
-            peer: "10.77.0.100:4711".parse().unwrap(),
+            program: Program::Initiator(isid),
+            peer: "10.77.0.100:4711".parse().ok(),
             first_stage_last,
         };
         boot.login(at(2100), login([0x40, 0, 0x27, 0x23, 0, 1], None));

@@ -1,6 +1,7 @@
 //! A headwater server of one test: the real program on loopback, in a directory of its own, with unprivileged ports.
 //!
 //! Needs qemu-img and qemu-io (Debian: qemu-utils, qemu-block-extra) and iscsi-ls (libiscsi-bin).
+#![allow(dead_code, reason = "each test program uses a part of it")]
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
@@ -26,6 +27,7 @@ pub(crate) struct Site {
     pub(crate) dir: TempDir,
     pub(crate) iscsi_port: u16,
     pub(crate) http_port: u16,
+    pub(crate) nbd_port: u16,
     server: Option<Child>,
     log: Arc<Mutex<String>>,
 }
@@ -38,7 +40,8 @@ pub(crate) struct Io {
 
 impl Site {
     /// A site with the vDisk "debian" (VHDX, 64 MiB, 4 MiB of 0x5a) and the device "lab-01"; `top` and `more` go to the
-    /// start and end of the configuration, `device` into the device's table.
+    /// start and end of the configuration, `device` into the device's table. In them, NBD_PORT is a free port and DIR the
+    /// site's directory.
     pub(crate) fn new(top: &str, device: &str, more: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().display();
@@ -49,7 +52,10 @@ impl Site {
         let image = dir.path().join("golden.vhdx");
         run("qemu-img", &["create", "-q", "-f", "vhdx", image.to_str().unwrap(), "64M"]);
         run("qemu-io", &["-f", "vhdx", "-c", "write -P 0x5a 0 4M", image.to_str().unwrap()]);
-        let (iscsi_port, http_port) = (free_port(), free_port());
+        let (iscsi_port, http_port, nbd_port) = (free_port(), free_port(), free_port());
+        let fill =
+            |text: &str| text.replace("NBD_PORT", &nbd_port.to_string()).replace("DIR", &path.to_string());
+        let (top, device, more) = (fill(top), fill(device), fill(more));
         let config = format!(
             "state_dir = \"{path}/state\"\nadmin_socket = \"{path}/hw.sock\"\n{top}\n\
              [iscsi]\nlisten = \"127.0.0.1:{iscsi_port}\"\n[http]\nlisten = \"127.0.0.1:{http_port}\"\n\
@@ -58,7 +64,7 @@ impl Site {
              [[device]]\nname = \"lab-01\"\nmac = \"{MAC}\"\nvdisk = \"debian\"\n{device}\n{more}\n"
         );
         std::fs::write(dir.path().join("headwater.toml"), config).unwrap();
-        Self { dir, iscsi_port, http_port, server: None, log: Arc::default() }
+        Self { dir, iscsi_port, http_port, nbd_port, server: None, log: Arc::default() }
     }
 
     /// A plain site whose server runs.
@@ -193,15 +199,7 @@ impl Site {
 
     /// A qemu-io that stays logged in and takes commands on its standard input.
     pub(crate) fn session(&self, target: &str) -> Session {
-        let mut child = Command::new("timeout")
-            .args(["60", "qemu-io", "--image-opts", &self.image(target, INITIATOR)])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .unwrap();
-        let out = BufReader::new(child.stdout.take().unwrap());
-        Session { child, out }
+        Session::of(&self.image(target, INITIATOR))
     }
 
     fn image(&self, target: &str, initiator: &str) -> String {
@@ -266,6 +264,19 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// One on an image, in qemu's `--image-opts`.
+    pub(crate) fn of(image: &str) -> Self {
+        let mut child = Command::new("timeout")
+            .args(["60", "qemu-io", "--image-opts", image])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Self { child, out }
+    }
+
     /// Runs one command; what it prints, up to the second line.
     pub(crate) fn run(&mut self, command: &str) -> String {
         let stdin = self.child.stdin.as_mut().unwrap();
@@ -309,7 +320,7 @@ pub(crate) fn contents(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
-fn run(program: &str, words: &[&str]) {
+pub(crate) fn run(program: &str, words: &[&str]) {
     let output = Command::new(program).args(words).output();
     let output = output.unwrap_or_else(|error| panic!("{program} is needed (Debian: qemu-utils): {error}"));
     assert!(output.status.success(), "{program} {words:?}: {}", text_of(&output, false));

@@ -10,7 +10,7 @@ mod reply;
 #[cfg(test)]
 mod tests;
 
-use crate::exports::{Listed, Refusal};
+use crate::exports::{Listed, Purpose, Refusal};
 use crate::limits::{MAX_LISTED, MAX_OPTION_BYTES, MAX_OPTIONS, MAX_SKIPPED_OPTION_BYTES, MAX_STRING_BYTES};
 use crate::transmission::{Shape, Terms};
 use crate::wire::{
@@ -43,7 +43,7 @@ pub(crate) enum HandshakeEvent {
     /// Ask the owner for a list, and answer with [`Handshake::listed`].
     List,
     /// Ask the owner for this export, and answer with [`Handshake::opened`].
-    Open(String),
+    Open(String, Purpose),
     /// The client has chosen; the transmission phase begins with the next byte.
     Begin(Terms),
     /// The client is done without having chosen an export.
@@ -299,6 +299,7 @@ impl Handshake {
         option: ClientOption,
         out: &mut ByteQueue,
     ) -> Result<HandshakeEvent, Violation> {
+        let looks = !matches!(option, ClientOption::Go(_) | ClientOption::ExportName(_));
         let name = match &option {
             ClientOption::Abort => {
                 reply::ack(kind, out);
@@ -340,7 +341,7 @@ impl Handshake {
             }
         };
         self.state = State::Asked(kind, option);
-        Ok(HandshakeEvent::Open(name))
+        Ok(HandshakeEvent::Open(name, if looks { Purpose::Look } else { Purpose::Use }))
     }
 
     fn start_tls(&mut self, kind: u32, out: &mut ByteQueue) -> HandshakeEvent {

@@ -69,10 +69,10 @@ impl Talk {
         let taken = self.handshake.receive(&bytes, &mut self.out)?;
         assert_eq!(taken.bytes, bytes.len());
         match taken.event {
-            HandshakeEvent::Open(name) if matches!(name.as_str(), "disk" | "") => {
+            HandshakeEvent::Open(name, _) if matches!(name.as_str(), "disk" | "") => {
                 self.handshake.opened(Ok(&shape()), &mut self.out)
             }
-            HandshakeEvent::Open(_) => {
+            HandshakeEvent::Open(..) => {
                 self.handshake.opened(Err(&Refusal::Unknown("no".to_owned())), &mut self.out)
             }
             event => Ok(event),

@@ -4,6 +4,7 @@ use std::time::Duration;
 use connections::CongestionControl;
 
 use super::tls::TlsServer;
+use crate::exports::PeerAddress;
 use crate::handshake::TlsPolicy;
 
 /// How the server runs. [`Default`] suits one machine with thousands of connections, without TLS.
@@ -41,14 +42,16 @@ pub enum Tls {
     Off,
     /// For clients that ask for it.
     Allowed(TlsServer),
-    /// For all.
+    /// For all over TCP. Through a socket of this machine's file system, which has owners and a mode, it is for clients
+    /// that ask for it.
     Required(TlsServer),
 }
 
 impl Tls {
-    pub(super) fn policy(&self) -> TlsPolicy {
+    pub(super) fn policy(&self, peer: PeerAddress) -> TlsPolicy {
         match self {
             Self::Off => TlsPolicy::Off,
+            Self::Required(_) if peer == PeerAddress::Unix => TlsPolicy::Allowed,
             Self::Allowed(_) => TlsPolicy::Allowed,
             Self::Required(_) => TlsPolicy::Required,
         }

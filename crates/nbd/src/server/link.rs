@@ -76,7 +76,7 @@ pub(super) enum Turn {
 impl Link {
     pub(super) fn new(id: ConnectionId, arrival: Arrival, context: &Context) -> (Self, Channel) {
         let mut output = Output::default();
-        let handshake = Handshake::new(context.shared.config.tls.policy(), output.replies());
+        let handshake = Handshake::new(context.shared.config.tls.policy(arrival.peer), output.replies());
         let link = Self {
             id,
             channel: None,
@@ -343,13 +343,14 @@ impl Link {
                 self.asked_at = Some(context.now);
                 questions::ask_list(context, self.id, self.peer.clone());
             }
-            HandshakeEvent::Open(name) => {
+            HandshakeEvent::Open(name, purpose) => {
                 let Phase::Handshake(looking) = &mut self.phase else { return };
-                match looking.opened.take().filter(|opened| opened.name == name) {
+                let same = |opened: &Arc<Opened>| opened.name == name && opened.purpose == purpose;
+                match looking.opened.take().filter(same) {
                     Some(opened) => self.opened(Ok(opened), context),
                     None => {
                         self.asked_at = Some(context.now);
-                        questions::ask_open(context, self.id, name, self.peer.clone());
+                        questions::ask_open(context, self.id, name, purpose, self.peer.clone());
                     }
                 }
             }

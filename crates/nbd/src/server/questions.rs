@@ -4,7 +4,7 @@ use std::sync::Arc;
 use super::event_loop::Context;
 use super::mailbox::{ConnectionId, Letter, Message};
 use super::opened::Opened;
-use crate::exports::Peer;
+use crate::exports::{Peer, Purpose};
 
 /// Which exports does it see?
 pub(super) fn ask_list(context: &Context, id: ConnectionId, peer: Peer) {
@@ -15,10 +15,11 @@ pub(super) fn ask_list(context: &Context, id: ConnectionId, peer: Peer) {
 }
 
 /// May it use this one?
-pub(super) fn ask_open(context: &Context, id: ConnectionId, name: String, peer: Peer) {
+pub(super) fn ask_open(context: &Context, id: ConnectionId, name: String, purpose: Purpose, peer: Peer) {
     let (shared, mailbox) = (Arc::clone(&context.shared), Arc::clone(&context.mailbox));
     context.shared.questions.submit(Box::new(move || {
-        let opened = shared.exports.open(&name, &peer).map(|export| Arc::new(Opened::new(name, export)));
+        let opened = shared.exports.open(&name, purpose, &peer);
+        let opened = opened.map(|export| Arc::new(Opened::new(name, purpose, export)));
         mailbox.post(Message::To(id, Letter::Opened(opened)));
     }));
 }

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use block::{BlockDevice, ByteLength, LogicalBlockSize, MemoryDevice};
 use nbd::client::{Client, ConnectOptions, ServerAddress};
-use nbd::exports::{ConnectionEnd, Export, ExportObserver, Exports, Listed, Peer, Refusal, RequestDone};
+use nbd::exports::{
+    ConnectionEnd, Export, ExportObserver, Exports, Listed, Peer, Purpose, Refusal, RequestDone,
+};
 use nbd::server::{ListenAddress, Listener, NbdServer, ServerConfig, ServerHandle};
 
 /// The longest wait for anything.
@@ -41,7 +43,7 @@ pub(crate) struct Seen {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log {
-    pub(crate) opened: Vec<Peer>,
+    pub(crate) opened: Vec<(Purpose, Peer)>,
     pub(crate) ended: Vec<ConnectionEnd>,
     pub(crate) requests: Vec<RequestDone>,
 }
@@ -95,7 +97,7 @@ impl Exports for LabExports {
         std::iter::once(listed("disk")).chain(secret).collect()
     }
 
-    fn open(&self, name: &str, peer: &Peer) -> Result<Export, Refusal> {
+    fn open(&self, name: &str, purpose: Purpose, peer: &Peer) -> Result<Export, Refusal> {
         match name {
             "" | "disk" => {}
             SECRET if peer.tls.is_some() => {}
@@ -103,7 +105,7 @@ impl Exports for LabExports {
             FORBIDDEN => return Err(Refusal::NotAllowed("not for you".to_owned())),
             _ => return Err(Refusal::Unknown("there is only \"disk\"".to_owned())),
         }
-        self.seen.change(|log| log.opened.push(peer.clone()));
+        self.seen.change(|log| log.opened.push((purpose, peer.clone())));
         Ok(Export {
             device: Arc::clone(&self.disk.device),
             description: "of the lab".to_owned(),
