@@ -55,6 +55,8 @@ pub enum ImageVerb {
     Info(InfoArgs),
     /// Show which parts of the disk lie where
     Map(MapArgs),
+    /// Show what it holds to boot from: partitions, file systems, and the entries of its boot loaders
+    Entries(EntriesArgs),
     /// Look for damage, and mend what can be mended safely
     Check(CheckArgs),
     /// Write the contents of an image as an image of another format
@@ -148,6 +150,16 @@ pub struct CreateArgs {
 /// `headwater image info`.
 #[derive(Debug, Args)]
 pub struct InfoArgs {
+    /// The image
+    pub file: PathBuf,
+    /// The format; by default what the contents say
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<diskimage::Format>,
+}
+
+/// `headwater image entries`.
+#[derive(Debug, Args)]
+pub struct EntriesArgs {
     /// The image
     pub file: PathBuf,
     /// The format; by default what the contents say

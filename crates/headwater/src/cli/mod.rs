@@ -9,9 +9,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 mod image;
 
 pub use image::{
-    CheckArgs, CompactArgs, CompareArgs, ConvertArgs, CreateArgs, ImageArgs, ImageOptions, ImageVerb,
-    InfoArgs, MapArgs, MergeArgs, NewSize, Pace, RebaseArgs, ResizeArgs, RunKind, SectorSize, SnapshotArgs,
-    Subformat, Target, WritableFormat,
+    CheckArgs, CompactArgs, CompareArgs, ConvertArgs, CreateArgs, EntriesArgs, ImageArgs, ImageOptions,
+    ImageVerb, InfoArgs, MapArgs, MergeArgs, NewSize, Pace, RebaseArgs, ResizeArgs, RunKind, SectorSize,
+    SnapshotArgs, Subformat, Target, WritableFormat,
 };
 
 /// What a command exits with that was done and whose answer is no.

@@ -12,6 +12,7 @@ mod compact;
 mod compare;
 mod convert;
 mod create;
+mod entries;
 mod info;
 mod map;
 mod merge;
@@ -31,6 +32,7 @@ pub async fn run(args: ImageArgs) -> anyhow::Result<Answer> {
         ImageVerb::Create(args) => create::run(&args, &options).map(Answer::text),
         ImageVerb::Info(args) => info::run(&args, &options).map(Answer::text),
         ImageVerb::Map(args) => map::run(&args, &options).map(Answer::text),
+        ImageVerb::Entries(args) => entries::run(&args, &options).map(Answer::text),
         ImageVerb::Check(args) => check::run(&args, &options),
         ImageVerb::Convert(args) => convert::run(args, options).await.map(Answer::text),
         ImageVerb::Merge(args) => merge::run(args, options).await.map(Answer::text),

@@ -1,0 +1,402 @@
+//! Disks made by the tools that make them: sfdisk, mkfs.vfat and mtools, mkfs.ext4, objcopy.
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use block::{Access, BlockDevice, LogicalBlockSize, MemoryDevice};
+use guest::{BootEntry, FileOnDisk, GuestError, PartitionNumber, Purpose, Scheme, Source, Survey};
+
+const MIB: u64 = 1 << 20;
+const ROOT_UUID: &str = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9";
+
+fn run(program: &str, arguments: &[&str], input: &str) {
+    let mut child = Command::new(program)
+        .args(arguments)
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| {
+            panic!("{program} cannot be started ({error}): `cargo xtask test` installs it")
+        });
+    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("input is taken");
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path in UTF-8")
+}
+
+/// Writes files below a directory.
+fn tree(root: &Path, files: &[(&str, Vec<u8>)]) {
+    for (path, contents) in files {
+        let path = root.join(path.trim_start_matches('/'));
+        fs::create_dir_all(path.parent().expect("a directory")).expect("a directory is made");
+        fs::write(path, contents).expect("a file is written");
+    }
+}
+
+fn fat(scratch: &Path, name: &str, size: u64, options: &[&str], files: &[(&str, Vec<u8>)]) -> PathBuf {
+    let image = scratch.join(format!("{name}.img"));
+    fs::File::create(&image).and_then(|file| file.set_len(size)).expect("a file of that size");
+    let arguments: Vec<&str> = options.iter().copied().chain(["-i", "1B2C3D4E", text(&image)]).collect();
+    run("mkfs.vfat", &arguments, "");
+    let source = scratch.join(format!("{name}.d"));
+    tree(&source, files);
+    for entry in fs::read_dir(&source).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        run("mcopy", &["-s", "-i", text(&image), text(&path), "::/"], "");
+    }
+    image
+}
+
+fn ext4(scratch: &Path, name: &str, size: u64, options: &[&str], files: &[(&str, Vec<u8>)]) -> PathBuf {
+    let image = scratch.join(format!("{name}.img"));
+    let source = scratch.join(format!("{name}.d"));
+    tree(&source, files);
+    fs::File::create(&image).and_then(|file| file.set_len(size)).expect("a file of that size");
+    let arguments: Vec<&str> =
+        options.iter().copied().chain(["-q", "-U", ROOT_UUID, "-d", text(&source), text(&image)]).collect();
+    run("mkfs.ext4", &arguments, "");
+    image
+}
+
+/// A disk with those file systems in its partitions, from 1 MiB on, divided by sfdisk.
+fn disk(scratch: &Path, label: &str, partitions: &[(&str, &Path)]) -> Vec<u8> {
+    let image = scratch.join("disk.img");
+    let mut table = format!("label: {label}\n");
+    let mut at = MIB;
+    let mut parts = Vec::new();
+    for (kind, path) in partitions {
+        let bytes = fs::read(path).expect("a file system");
+        table += &format!("start={}, size={}, type={kind}\n", at / 512, bytes.len() / 512);
+        parts.push((at, bytes));
+        at += parts.last().map_or(0, |(_, bytes)| bytes.len() as u64).next_multiple_of(MIB) + MIB;
+    }
+    fs::File::create(&image).and_then(|file| file.set_len(at + MIB)).expect("a file of that size");
+    run("sfdisk", &["-q", text(&image)], &table);
+    let mut disk = fs::read(&image).expect("the disk");
+    for (at, bytes) in parts {
+        disk[at as usize..at as usize + bytes.len()].copy_from_slice(&bytes);
+    }
+    disk
+}
+
+fn device(bytes: Vec<u8>) -> Arc<dyn BlockDevice> {
+    let block = LogicalBlockSize::from_bytes(512).expect("a block size");
+    Arc::new(MemoryDevice::with_contents(bytes, block, Access::ReadOnly).expect("whole blocks"))
+}
+
+fn contents(device: &Arc<dyn BlockDevice>, file: &FileOnDisk) -> Vec<u8> {
+    let mut file = guest::open(device, file).expect("the file opens");
+    let mut bytes = vec![0; file.length() as usize];
+    // Not at one go: pieces of an odd size cross blocks, clusters and runs.
+    for (index, piece) in bytes.chunks_mut(70_001).enumerate() {
+        file.read_at(index as u64 * 70_001, piece).expect("the piece is read");
+    }
+    bytes
+}
+
+/// Bytes that differ from file to file and from place to place.
+fn bytes(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+/// As `grub-mkconfig` of Debian writes it, shortened: conditions, functions, a submenu.
+fn debian_menu() -> Vec<u8> {
+    format!(
+        r#"#
+# DO NOT EDIT THIS FILE
+if [ -s $prefix/grubenv ]; then
+  set have_grubenv=true
+  load_env
+fi
+if [ "${{next_entry}}" ] ; then
+   set default="${{next_entry}}"
+   set next_entry=
+   save_env next_entry
+   set boot_once=true
+else
+   set default="0"
+fi
+if [ x"${{feature_menuentry_id}}" = xy ]; then
+  menuentry_id_option="--id"
+else
+  menuentry_id_option=""
+fi
+export menuentry_id_option
+function load_video {{
+  if [ x$feature_all_video_module = xy ]; then
+    insmod all_video
+  else
+    insmod efi_gop
+  fi
+}}
+menuentry 'Debian GNU/Linux' --class debian --class os $menuentry_id_option 'gnulinux-simple-1' {{
+	load_video
+	insmod gzio
+	if [ x$grub_platform = xxen ]; then insmod xzio; insmod lzopio; fi
+	set root='hd0,gpt9'
+	if [ x$feature_platform_search_hint = xy ]; then
+	  search --no-floppy --fs-uuid --set=root --hint-bios=hd0,gpt9 --hint-efi=hd0,gpt9 {ROOT_UUID}
+	else
+	  search --no-floppy --fs-uuid --set=root {ROOT_UUID}
+	fi
+	echo	'Loading Linux 6.1.0-18-amd64 ...'
+	linux	/boot/vmlinuz-6.1.0-18-amd64 root=UUID={ROOT_UUID} ro  quiet "a=b c"
+	echo	'Loading initial ramdisk ...'
+	initrd	/boot/initrd.img-6.1.0-18-amd64
+}}
+submenu 'Advanced options for Debian GNU/Linux' $menuentry_id_option 'advanced' {{
+	menuentry 'Debian, with Linux 6.1.0-18-amd64 (recovery mode)' $menuentry_id_option 'recovery' {{
+		search --no-floppy --fs-uuid --set=root {ROOT_UUID}
+		linux /vmlinuz root=UUID={ROOT_UUID} ro single
+		initrd /boot/initrd.img-6.1.0-18-amd64
+	}}
+	menuentry 'Gone' {{
+		linux /boot/vmlinuz-5 root=/dev/sda1
+	}}
+}}
+menuentry 'UEFI Firmware Settings' {{ fwsetup }}
+"#
+    )
+    .into_bytes()
+}
+
+fn debian_files() -> Vec<(&'static str, Vec<u8>)> {
+    vec![
+        ("/boot/grub/grub.cfg", debian_menu()),
+        ("/boot/vmlinuz-6.1.0-18-amd64", bytes(1, 5_000_003)),
+        ("/boot/initrd.img-6.1.0-18-amd64", bytes(2, 9_000_001)),
+        ("/etc/hostname", b"golden\n".to_vec()),
+    ]
+}
+
+fn surveyed(device: &Arc<dyn BlockDevice>) -> Survey {
+    guest::survey(device).expect("the disk can be read")
+}
+
+fn ids(entries: &[BootEntry]) -> Vec<&str> {
+    entries.iter().map(|entry| entry.id.as_str()).collect()
+}
+
+#[test]
+fn debian_disk_gives_the_entries_of_its_grub_menu_and_their_bytes() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let esp = fat(
+        scratch.path(),
+        "esp",
+        40 * MIB,
+        &["-F", "32", "-n", "ESP"],
+        &[("/EFI/BOOT/BOOTX64.EFI", bytes(9, 100_000))],
+    );
+    let files = debian_files();
+    let source = scratch.path().join("root.d");
+    fs::create_dir_all(&source).expect("a directory");
+    std::os::unix::fs::symlink("boot/vmlinuz-6.1.0-18-amd64", source.join("vmlinuz")).expect("a link");
+    let root = ext4(scratch.path(), "root", 64 * MIB, &["-L", "root"], &files);
+    let device = device(disk(scratch.path(), "gpt", &[("U", &esp), ("L", &root)]));
+
+    let survey = surveyed(&device);
+    assert_eq!(survey.scheme, Scheme::Gpt);
+    let systems: Vec<_> =
+        survey.partitions.iter().map(|p| (p.number, p.purpose, p.file_system.clone())).collect();
+    assert_eq!(
+        systems,
+        [
+            (PartitionNumber(1), Purpose::EfiSystem, Some(("FAT", "1B2C-3D4E".to_owned(), "ESP".to_owned()))),
+            (PartitionNumber(2), Purpose::Other, Some(("ext4", ROOT_UUID.to_owned(), "root".to_owned()))),
+        ]
+    );
+    assert_eq!(ids(&survey.entries), ["gnulinux-simple-1", "recovery"]);
+    let entry = &survey.entries[0];
+    assert!(entry.default && !survey.entries[1].default);
+    assert_eq!((entry.title.as_str(), entry.source), ("Debian GNU/Linux", Source::Grub));
+    assert_eq!(entry.options, format!("root=UUID={ROOT_UUID} ro quiet a=b c"));
+    assert_eq!(entry.kernel.partition, PartitionNumber(2));
+    assert!(contents(&device, &entry.kernel) == files[1].1, "the kernel's bytes");
+    assert!(contents(&device, &entry.initrds[0]) == files[2].1, "the initramfs' bytes");
+    // The other entry names the kernel by a symbolic link.
+    assert_eq!(survey.entries[1].kernel.path, "/vmlinuz");
+    assert!(contents(&device, &survey.entries[1].kernel) == files[1].1, "the kernel behind the link");
+    assert!(
+        survey.notes.iter().any(|note| note.contains("Gone") && note.contains("/boot/vmlinuz-5")),
+        "{:?}",
+        survey.notes
+    );
+}
+
+#[test]
+fn next_entry_of_grubs_environment_is_the_default() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let mut files = debian_files();
+    let block = "# GRUB Environment Block\nnext_entry=advanced>recovery\n";
+    files.push(("/boot/grub/grubenv", format!("{block:#<1024}").into_bytes()));
+    files.push(("/vmlinuz", b"kernel".to_vec()));
+    let root = ext4(scratch.path(), "root", 64 * MIB, &["-b", "1024", "-O", "^has_journal"], &files);
+    let device = device(disk(scratch.path(), "dos", &[("83", &root)]));
+    let survey = surveyed(&device);
+    assert_eq!(survey.scheme, Scheme::Mbr);
+    let default: Vec<&BootEntry> = survey.entries.iter().filter(|entry| entry.default).collect();
+    assert_eq!(default.len(), 1);
+    assert_eq!(default[0].id, "recovery");
+}
+
+#[test]
+fn entry_files_are_sorted_newest_first_and_loader_conf_names_the_default() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let entry = |version: &str| {
+        format!(
+            "# made by kernel-install\ntitle Debian\nversion {version}\nsort-key debian\nmachine-id 1\n\
+             linux /m/{version}/linux\ninitrd /m/{version}/microcode\ninitrd /m/{version}/initrd\noptions root=UUID={ROOT_UUID}\noptions quiet\n"
+        )
+        .into_bytes()
+    };
+    let files = [
+        ("/loader/loader.conf", b"timeout 3\ndefault *-6.1.9*\n".to_vec()),
+        ("/loader/entries/m-6.1.9.conf", entry("6.1.9")),
+        ("/loader/entries/m-6.1.10.conf", entry("6.1.10")),
+        ("/loader/entries/m-6.1.11.conf", entry("6.1.11")),
+        ("/loader/entries/memtest.conf", b"title Memtest\nefi /memtest.efi\n".to_vec()),
+        ("/m/6.1.9/linux", bytes(1, 70_000)),
+        ("/m/6.1.9/microcode", bytes(2, 3000)),
+        ("/m/6.1.9/initrd", bytes(3, 1_000_000)),
+        ("/m/6.1.10/linux", bytes(4, 70_000)),
+        ("/m/6.1.10/microcode", bytes(5, 3000)),
+        ("/m/6.1.10/initrd", bytes(6, 1_000_000)),
+    ];
+    for width in ["12", "16", "32"] {
+        let size = if width == "32" { 40 * MIB } else { 7 * MIB };
+        // FAT16 has clusters enough at this size only if they are small.
+        let options = match width {
+            "16" => vec!["-F", width, "-s", "1", "-n", "BOOT"],
+            "12" => vec!["-F", width, "-s", "8", "-n", "BOOT"],
+            _ => vec!["-F", width, "-n", "BOOT"],
+        };
+        let name = format!("esp{width}");
+        let esp = fat(scratch.path(), &name, size, &options, &files);
+        let device = device(disk(scratch.path(), "gpt", &[("U", &esp)]));
+        let survey = surveyed(&device);
+        assert_eq!(ids(&survey.entries), ["m-6.1.10", "m-6.1.9"], "FAT{width}: {:?}", survey.notes);
+        assert!(survey.notes.iter().any(|note| note.contains("/m/6.1.11/linux")), "{:?}", survey.notes);
+        let default = &survey.entries[1];
+        assert!(default.default);
+        assert_eq!(default.options, format!("root=UUID={ROOT_UUID} quiet"));
+        assert!(contents(&device, &default.kernel) == files[5].1, "FAT{width}");
+        let initrds: Vec<Vec<u8>> = default.initrds.iter().map(|file| contents(&device, file)).collect();
+        assert!(initrds == [files[6].1.clone(), files[7].1.clone()], "FAT{width}");
+    }
+}
+
+#[test]
+fn unified_kernel_image_gives_its_sections() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let (kernel, initrd) = (bytes(1, 300_001), bytes(2, 700_003));
+    let section = |name: &str, contents: &[u8]| {
+        let path = scratch.path().join(name);
+        fs::write(&path, contents).expect("a file");
+        path
+    };
+    let parts = [
+        (".osrel", section("osrel", b"ID=debian\nPRETTY_NAME=\"Debian GNU/Linux 12\"\n"), "0x20000"),
+        (".uname", section("uname", b"6.1.0-18-amd64"), "0x30000"),
+        (".cmdline", section("cmdline", b"root=LABEL=root quiet\n\0"), "0x40000"),
+        (".linux", section("linux", &kernel), "0x2000000"),
+        (".initrd", section("initrd", &initrd), "0x3000000"),
+    ];
+    let stub = scratch.path().join("stub.o");
+    // objcopy adds sections to any PE program: one without code will do.
+    run("ld", &["-m", "i386pep", "-r", "-b", "binary", "-o", text(&stub), text(&parts[0].1)], "");
+    let image = scratch.path().join("image.efi");
+    let mut arguments: Vec<String> = vec!["--output-target=pei-x86-64".to_owned()];
+    for (name, path, at) in &parts {
+        arguments.extend([
+            format!("--add-section={name}={}", text(path)),
+            format!("--change-section-vma={name}={at}"),
+        ]);
+        arguments.push(format!("--set-section-flags={name}=contents,alloc,load,readonly,data"));
+    }
+    arguments.extend([text(&stub).to_owned(), text(&image).to_owned()]);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    run("objcopy", &arguments, "");
+
+    let files = [("/EFI/Linux/Debian-6.1.efi", fs::read(&image).expect("the image"))];
+    let esp = fat(scratch.path(), "esp", 40 * MIB, &["-F", "32"], &files);
+    let device = device(disk(scratch.path(), "gpt", &[("U", &esp)]));
+    let survey = surveyed(&device);
+    assert_eq!(ids(&survey.entries), ["debian-6.1"], "{:?}", survey.notes);
+    let entry = &survey.entries[0];
+    assert_eq!(entry.title, "Debian GNU/Linux 12 (6.1.0-18-amd64)");
+    assert_eq!(entry.options, "root=LABEL=root quiet");
+    assert!(contents(&device, &entry.kernel) == kernel);
+    assert!(contents(&device, &entry.initrds[0]) == initrd);
+}
+
+#[test]
+fn logical_partitions_are_numbered_as_linux_does() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let image = scratch.path().join("disk.img");
+    fs::File::create(&image).and_then(|file| file.set_len(64 * MIB)).expect("a file");
+    let table = "label: dos\nd1 : size=8MiB, type=83\nd2 : size=50MiB, type=5\nd5 : size=8MiB, type=83\n\
+                 d6 : size=8MiB, type=83\nd7 : size=8MiB, type=ef\n";
+    run("sfdisk", &["-q", text(&image)], table);
+    let survey = surveyed(&device(fs::read(&image).expect("the disk")));
+    let found: Vec<_> = survey.partitions.iter().map(|p| (p.number.0, p.purpose, p.size)).collect();
+    let (other, esp) = (Purpose::Other, Purpose::EfiSystem);
+    assert_eq!(found, [(1, other, 8 * MIB), (5, other, 8 * MIB), (6, other, 8 * MIB), (7, esp, 8 * MIB)]);
+}
+
+#[test]
+fn table_at_the_end_serves_where_the_first_is_overwritten() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let root = ext4(scratch.path(), "root", 16 * MIB, &[], &[("/boot/vmlinuz-6.1", b"kernel".to_vec())]);
+    let mut bytes = disk(scratch.path(), "gpt", &[("L", &root)]);
+    bytes[..34 * 512].fill(0x42);
+    let survey = surveyed(&device(bytes));
+    assert_eq!(survey.scheme, Scheme::Gpt);
+    // No menu: the kernel that lies there is the entry.
+    assert_eq!(survey.entries[0].options, format!("root=UUID={ROOT_UUID} ro"));
+    assert_eq!(survey.entries[0].source, Source::Kernel);
+}
+
+#[test]
+fn file_system_without_a_table_is_found_on_the_whole_disk() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let files = [("/boot/vmlinuz-6.1", b"kernel".to_vec())];
+    for image in [
+        ext4(scratch.path(), "ext", 16 * MIB, &[], &files),
+        fat(scratch.path(), "fat", 16 * MIB, &[], &files),
+    ] {
+        let device = device(fs::read(image).expect("the image"));
+        let survey = surveyed(&device);
+        assert_eq!(survey.scheme, Scheme::None);
+        assert_eq!(survey.partitions[0].number, PartitionNumber::WHOLE_DISK);
+        assert_eq!(contents(&device, &survey.entries[0].kernel), b"kernel");
+    }
+}
+
+#[test]
+fn missing_file_and_file_system_are_told_apart() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let root = ext4(scratch.path(), "root", 16 * MIB, &[], &[("/a/b", b"x".to_vec())]);
+    let device = device(disk(scratch.path(), "gpt", &[("L", &root)]));
+    let open = |partition, path: &str| {
+        let file = FileOnDisk { partition: PartitionNumber(partition), path: path.to_owned(), piece: None };
+        guest::open(&device, &file).expect_err("it is refused")
+    };
+    assert!(matches!(open(1, "/a/c"), GuestError::NotFound { .. }));
+    assert!(matches!(open(1, "/a"), GuestError::WrongKind { .. }));
+    assert!(matches!(open(2, "/a/b"), GuestError::NoFileSystem { .. }));
+    assert_eq!(open(1, "/a/c").to_string(), "there is no /a/c in partition 1");
+}
