@@ -7,7 +7,8 @@
 //! the window is put together in memory and written once.
 use block::{BlockDevice, ByteOffset, Patience};
 
-use super::mover::{MIN_SHARED_BYTES, MoveError, Mover, Run};
+use super::mover::{MoveError, Mover};
+use super::run::{MIN_SHARED_BYTES, Run};
 use super::view::{Content, Piece};
 use crate::extent::LayerIndex;
 use crate::image::Image;

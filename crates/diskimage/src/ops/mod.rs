@@ -16,6 +16,7 @@
 mod compact;
 mod compare;
 mod convert;
+mod copier;
 mod error;
 mod filler;
 mod holes;
@@ -26,6 +27,7 @@ mod parent;
 mod partial;
 mod plan;
 mod rebase;
+mod run;
 mod shape;
 mod snapshot;
 mod trial;

@@ -6,34 +6,29 @@
 //! target stand differently within a block nothing can be shared, and below [`MIN_SHARED_BYTES`] it does not pay: the
 //! call takes as long as copying, and leaves an extent more.
 //!
-//! Runs that continue each other are moved as one. The bytes are there when [`Mover::settle`] has returned.
+//! Runs that continue each other are moved as one, and many are collected to be copied at once by several threads
+//! (`copier`). The bytes are there when [`Mover::settle`] has returned.
 //!
 //! The target is new: what was never written there reads as zeros, so zeros are left out where bytes are read and
 //! written. Where [zeros are looked for](FindZeros) the kernel does not copy.
-use std::fs::File;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use block::{BlockError, ByteOffset, Patience};
-use rustix::io::Errno;
+use block::BlockError;
 
-use super::trial::{Route, Trials};
-use super::zeros::{FindZeros, data_runs};
+use super::copier::{Copier, ReadPiece, Way};
+use super::run::{MIN_SHARED_BYTES, Run};
+use super::trial::Route;
+use super::zeros::FindZeros;
 use crate::extent::LayerIndex;
 use crate::storage::{Storage, StorageError, WritableStorage};
 use crate::watch::{Cancelled, Watch};
 
-/// What is shared is at least this long.
-pub(super) const MIN_SHARED_BYTES: u64 = 64 << 10;
 /// Runs are joined up to this length: what is moved between two looks at the watch, when it is shared.
 const MAX_RUN_BYTES: u64 = 64 << 20;
-/// What the kernel copies between two looks at the watch.
-const COPY_STEP_BYTES: u64 = 4 << 20;
-/// A buffer of the way over memory. Each thread has one.
-const BUFFER_BYTES: usize = 512 << 10;
-/// More threads than this fight for the lock of the target file.
-const MAX_THREADS: usize = 4;
+/// So much is collected before it is copied: enough for several threads to share, and as much as is flushed at once.
+const BATCH_BYTES: u64 = 64 << 20;
+/// In so many runs at most.
+const BATCH_RUNS: usize = 1024;
 
 /// What was moved, and how, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,17 +39,6 @@ pub struct Moved {
     pub copied_bytes: u64,
     /// Found to be zeros when they were read, and left out.
     pub skipped_bytes: u64,
-}
-
-/// A run to be moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
-    pub(super) layer: LayerIndex,
-    /// Where it lies in the source.
-    pub(super) from: u64,
-    /// Where it goes in the target.
-    pub(super) to: u64,
-    pub(super) length: u64,
 }
 
 /// Why a run could not be moved.
@@ -77,55 +61,12 @@ pub(super) enum MoveError {
 /// Moves runs to one target.
 #[derive(Debug)]
 pub(super) struct Mover<'a> {
-    target: &'a dyn WritableStorage,
-    sources: Vec<Source<'a>>,
+    copier: Copier<'a>,
     zeros: FindZeros,
     watch: &'a Watch,
-    pending: Option<Run>,
-    buffers: Mutex<Vec<Vec<u8>>>,
-    threads: u64,
+    pending: Vec<Run>,
+    pending_bytes: u64,
     moved: Moved,
-}
-
-/// A file out of which runs are moved.
-#[derive(Debug)]
-struct Source<'a> {
-    storage: &'a dyn Storage,
-    /// Both files, where it can go without memory.
-    files: Option<[Arc<File>; 2]>,
-    route: Route,
-}
-
-impl Run {
-    fn end(self) -> u64 {
-        self.from.saturating_add(self.length)
-    }
-
-    /// The run without its first `count` bytes.
-    fn after(self, count: u64) -> Self {
-        Self {
-            from: self.from.saturating_add(count),
-            to: self.to.saturating_add(count),
-            length: self.length.saturating_sub(count),
-            ..self
-        }
-    }
-
-    fn head(self, count: u64) -> Self {
-        Self { length: self.length.min(count), ..self }
-    }
-
-    /// How much of the run's start must be copied, how much can then be shared in units; the rest is copied again.
-    fn shared_part(self, unit: u64) -> Option<(u64, u64)> {
-        let within = |place: u64| place.checked_rem(unit).unwrap_or_default();
-        if within(self.from) != within(self.to) {
-            return None;
-        }
-        let start = self.from.checked_next_multiple_of(unit)?.checked_sub(self.from)?;
-        let shared =
-            self.end().saturating_sub(within(self.end())).checked_sub(self.from.checked_add(start)?)?;
-        (shared >= MIN_SHARED_BYTES).then_some((start, shared))
-    }
 }
 
 impl<'a> Mover<'a> {
@@ -137,29 +78,13 @@ impl<'a> Mover<'a> {
         zeros: FindZeros,
         watch: &'a Watch,
     ) -> Self {
-        let trials = Trials::new(directory);
-        let sources = sources.into_iter().map(|storage| {
-            let files = storage.file().zip(target.file());
-            let route = files.map_or(Route::ReadWrite, |(source, _)| trials.route(source));
-            let files = files.map(|(source, target)| [Arc::clone(source), Arc::clone(target)]);
-            Source { storage, files, route }
-        });
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
-        Self {
-            target,
-            sources: sources.collect(),
-            zeros,
-            watch,
-            pending: None,
-            buffers: Mutex::default(),
-            threads: u64::try_from(threads).unwrap_or(1),
-            moved: Moved::default(),
-        }
+        let copier = Copier::new(target, directory, sources, watch);
+        Self { copier, zeros, watch, pending: Vec::new(), pending_bytes: 0, moved: Moved::default() }
     }
 
     /// Whether runs of the layer can be shared at places that stand alike within this unit.
     pub(super) fn shares(&self, layer: LayerIndex) -> Option<u64> {
-        match self.source(layer)?.route {
+        match self.copier.route(layer) {
             Route::Share { unit_bytes } => Some(unit_bytes),
             Route::Kernel | Route::ReadWrite => None,
         }
@@ -180,31 +105,28 @@ impl<'a> Mover<'a> {
     /// # Errors
     /// [`MoveError::Cancelled`].
     pub(super) fn skip(&mut self, skipped_bytes: u64) -> Result<(), MoveError> {
-        self.count(Moved { skipped_bytes, ..Moved::default() })
+        self.moved.add(Moved { skipped_bytes, ..Moved::default() });
+        Ok(self.watch.advance(skipped_bytes)?)
     }
 
-    /// Takes a run to be moved.
+    /// Takes a run to be moved to a place where nothing was written.
     ///
     /// # Errors
     /// Those of this run or an earlier one.
     pub(super) fn run(&mut self, run: Run) -> Result<(), MoveError> {
-        if let Some(pending) = &mut self.pending {
-            let continues = pending.layer == run.layer
-                && pending.end() == run.from
-                && pending.to.saturating_add(pending.length) == run.to;
-            let length = pending.length.saturating_add(run.length);
-            if continues && length <= MAX_RUN_BYTES {
-                pending.length = length;
-                return Ok(());
+        for run in run.pieces(MAX_RUN_BYTES) {
+            let last = self.pending.last_mut().filter(|last| {
+                last.is_continued_by(run) && last.length.saturating_add(run.length) <= MAX_RUN_BYTES
+            });
+            match last {
+                Some(last) => last.length = last.length.saturating_add(run.length),
+                None => self.pending.push(run),
             }
-            self.settle()?;
+            self.pending_bytes = self.pending_bytes.saturating_add(run.length);
+            if self.pending_bytes >= BATCH_BYTES || self.pending.len() >= BATCH_RUNS {
+                self.settle()?;
+            }
         }
-        let mut rest = run;
-        while rest.length > MAX_RUN_BYTES {
-            self.move_run(rest.head(MAX_RUN_BYTES))?;
-            rest = rest.after(MAX_RUN_BYTES);
-        }
-        self.pending = (rest.length > 0).then_some(rest);
         Ok(())
     }
 
@@ -213,10 +135,15 @@ impl<'a> Mover<'a> {
     /// # Errors
     /// [`MoveError`].
     pub(super) fn settle(&mut self) -> Result<(), MoveError> {
-        match self.pending.take() {
-            Some(run) => self.move_run(run),
-            None => Ok(()),
+        self.pending_bytes = 0;
+        let pending = std::mem::take(&mut self.pending);
+        let parts: Vec<_> = pending.into_iter().flat_map(|run| self.parts(run)).collect();
+        if parts.is_empty() {
+            return Ok(());
         }
+        let moved = self.copier.copy(&parts)?;
+        self.moved.add(moved);
+        Ok(())
     }
 
     /// Writes bytes that are in memory to a place where nothing was written.
@@ -224,9 +151,9 @@ impl<'a> Mover<'a> {
     /// # Errors
     /// [`MoveError`].
     pub(super) fn write_new(&mut self, to: u64, bytes: &[u8]) -> Result<(), MoveError> {
-        self.watch.pace(u64::try_from(bytes.len()).unwrap_or(u64::MAX))?;
-        let moved = write_data(self.target, to, bytes)?;
-        self.count(moved)
+        let moved = self.copier.write_new(to, bytes)?;
+        self.moved.add(moved);
+        Ok(())
     }
 
     /// Writes bytes that are in memory over what is there.
@@ -235,10 +162,9 @@ impl<'a> Mover<'a> {
     /// [`MoveError`].
     pub(super) fn write_over(&mut self, to: u64, bytes: &[u8]) -> Result<(), MoveError> {
         self.settle()?;
-        let copied_bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        self.watch.pace(copied_bytes)?;
-        self.target.write_at(ByteOffset::new(to), bytes).map_err(MoveError::Target)?;
-        self.count(Moved { copied_bytes, ..Moved::default() })
+        let moved = self.copier.write_over(to, bytes)?;
+        self.moved.add(moved);
+        Ok(())
     }
 
     /// As [`run`](Self::run), of a short run that goes over what is there.
@@ -251,114 +177,15 @@ impl<'a> Mover<'a> {
             Some(part) => part,
             None => (run.length, 0),
         };
-        self.copy_over(run.head(start))?;
+        for run in [run.head(start), run.after(start.saturating_add(shared))] {
+            let moved = self.copier.copy_over(run)?;
+            self.moved.add(moved);
+        }
         if shared > 0 {
-            self.kernel_copy(run.after(start).head(shared), true)?;
-        }
-        self.copy_over(run.after(start.saturating_add(shared)))
-    }
-
-    /// Copies over memory, zeros and all.
-    fn copy_over(&mut self, run: Run) -> Result<(), MoveError> {
-        let Some(storage) = self.source(run.layer).map(|source| source.storage) else { return Ok(()) };
-        let mut rest = run;
-        let mut buffer = self.buffer();
-        while rest.length > 0 {
-            let count = rest.length.min(BUFFER_BYTES as u64);
-            let piece = buffer.get_mut(..usize::try_from(count).unwrap_or(BUFFER_BYTES)).unwrap_or_default();
-            let read = storage.read_at(ByteOffset::new(rest.from), piece, Patience::Blocking);
-            read.map_err(|source| MoveError::Source { layer: run.layer, source })?;
-            self.write_over(rest.to, piece)?;
-            rest = rest.after(count);
-        }
-        self.keep(buffer);
-        Ok(())
-    }
-
-    fn source(&self, layer: LayerIndex) -> Option<&Source<'a>> {
-        self.sources.get(usize::from(layer.get()))
-    }
-
-    fn count(&mut self, moved: Moved) -> Result<(), MoveError> {
-        self.moved.add(moved);
-        Ok(self.watch.advance(moved.total())?)
-    }
-
-    fn move_run(&mut self, run: Run) -> Result<(), MoveError> {
-        match self.source(run.layer).map_or(Route::ReadWrite, |source| source.route) {
-            Route::Share { unit_bytes } => match run.shared_part(unit_bytes) {
-                Some((start, shared)) => {
-                    self.copy(run.head(start))?;
-                    self.kernel_copy(run.after(start).head(shared), true)?;
-                    self.copy(run.after(start.saturating_add(shared)))
-                }
-                None => self.copy(run),
-            },
-            Route::Kernel => self.copy(run),
-            Route::ReadWrite => self.read_write(run),
-        }
-    }
-
-    /// Copies, in the kernel where that pays. The kernel would copy zeros, too.
-    fn copy(&mut self, run: Run) -> Result<(), MoveError> {
-        if run.length < MIN_SHARED_BYTES || self.zeros != FindZeros::Nowhere {
-            self.read_write(run)
-        } else {
-            self.kernel_copy(run, false)
-        }
-    }
-
-    /// `shared`: the kernel will share the run, so that it costs nothing and goes in one step.
-    fn kernel_copy(&mut self, run: Run, shared: bool) -> Result<(), MoveError> {
-        let Some([source, target]) = self.source(run.layer).and_then(|source| source.files.clone()) else {
-            return self.read_write(run);
-        };
-        let mut rest = run;
-        while rest.length > 0 {
-            let step = if shared { rest.length } else { rest.length.min(COPY_STEP_BYTES) };
-            if !shared {
-                self.watch.pace(step)?;
-            }
-            let (mut from, mut to) = (rest.from, rest.to);
-            let step = usize::try_from(step).unwrap_or(usize::MAX);
-            match rustix::fs::copy_file_range(&source, Some(&mut from), &target, Some(&mut to), step) {
-                // The source has become shorter: reading says so with its place.
-                Ok(0) => return self.read_write(rest),
-                Ok(count) => {
-                    let count = u64::try_from(count).unwrap_or_default().min(rest.length);
-                    rest = rest.after(count);
-                    let moved = match shared {
-                        true => Moved { cloned_bytes: count, ..Moved::default() },
-                        false => Moved { copied_bytes: count, ..Moved::default() },
-                    };
-                    self.count(moved)?;
-                }
-                Err(Errno::INTR) => {}
-                Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
-                    let at = ByteOffset::new(rest.to);
-                    return Err(MoveError::Target(StorageError::Write { at, source: errno.into() }));
-                }
-                // Not possible after all between these two (EINVAL, EXDEV, EOPNOTSUPP and others), or one of them
-                // cannot be read or written, and reading and writing tells which.
-                Err(_) => {
-                    if let Some(source) = self.sources.get_mut(usize::from(run.layer.get())) {
-                        source.route = Route::ReadWrite;
-                    }
-                    return self.read_write(rest);
-                }
-            }
+            let moved = self.copier.copy(&[(run.after(start).head(shared), Way::Shared)])?;
+            self.moved.add(moved);
         }
         Ok(())
-    }
-
-    /// Moves over memory and leaves zeros out.
-    fn read_write(&mut self, run: Run) -> Result<(), MoveError> {
-        let Some(storage) = self.source(run.layer).map(|source| source.storage) else { return Ok(()) };
-        self.fill(run.to, run.length, &|place, buffer| {
-            let at = ByteOffset::new(run.from.saturating_add(place));
-            let read = storage.read_at(at, buffer, Patience::Blocking);
-            read.map_err(|source| MoveError::Source { layer: run.layer, source })
-        })
     }
 
     /// Fills the `length` bytes of the target from `to` on, where nothing was written, with what `read` puts into a
@@ -367,84 +194,28 @@ impl<'a> Mover<'a> {
     /// # Errors
     /// Those of `read`, and [`MoveError`].
     pub(super) fn fill(&mut self, to: u64, length: u64, read: ReadPiece<'_>) -> Result<(), MoveError> {
-        let next = AtomicU64::new(0);
-        let this = &*self;
-        let work = || {
-            let mut moved = Moved::default();
-            let mut buffer = this.buffer();
-            let result = loop {
-                let place = next.fetch_add(BUFFER_BYTES as u64, Ordering::Relaxed);
-                let count = length.saturating_sub(place).min(BUFFER_BYTES as u64);
-                if count == 0 {
-                    break Ok(());
-                }
-                let piece = buffer.get_mut(..usize::try_from(count).unwrap_or(BUFFER_BYTES));
-                match this.fill_piece(to.saturating_add(place), piece.unwrap_or_default(), place, read) {
-                    Ok(piece) => moved.add(piece),
-                    Err(error) => {
-                        // The others need not go on.
-                        next.store(length, Ordering::Relaxed);
-                        break Err(error);
-                    }
-                }
-            };
-            this.keep(buffer);
-            result.map(|()| moved)
-        };
-        let others = length.div_ceil(BUFFER_BYTES as u64).min(self.threads).saturating_sub(1);
-        let moved = std::thread::scope(|scope| {
-            let others: Vec<_> = (0..others).map(|_| scope.spawn(work)).collect();
-            let mut moved = work()?;
-            for other in others {
-                match other.join() {
-                    Ok(result) => moved.add(result?),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
-            }
-            Ok::<_, MoveError>(moved)
-        })?;
+        let moved = self.copier.fill(to, length, read)?;
         self.moved.add(moved);
         Ok(())
     }
 
-    fn fill_piece(
-        &self,
-        to: u64,
-        buffer: &mut [u8],
-        place: u64,
-        read: ReadPiece<'_>,
-    ) -> Result<Moved, MoveError> {
-        self.watch.pace(u64::try_from(buffer.len()).unwrap_or(u64::MAX))?;
-        read(place, buffer)?;
-        let moved = write_data(self.target, to, buffer)?;
-        self.watch.advance(moved.total())?;
-        Ok(moved)
+    /// The parts of a run, each with its way.
+    fn parts(&self, run: Run) -> impl Iterator<Item = (Run, Way)> + use<> {
+        let (start, shared) = match self.copier.route(run.layer) {
+            Route::Share { unit_bytes } => run.shared_part(unit_bytes).unwrap_or((run.length, 0)),
+            Route::Kernel | Route::ReadWrite => (run.length, 0),
+        };
+        let can_copy = self.copier.route(run.layer) != Route::ReadWrite && self.zeros == FindZeros::Nowhere;
+        // The kernel would copy zeros, too.
+        let way = |run: Run| match can_copy && run.length >= MIN_SHARED_BYTES {
+            true => Way::Kernel,
+            false => Way::Memory,
+        };
+        let (head, middle) = (run.head(start), run.after(start).head(shared));
+        let tail = run.after(start.saturating_add(shared));
+        let parts = [(head, way(head)), (middle, Way::Shared), (tail, way(tail))];
+        parts.into_iter().filter(|(run, _)| run.length > 0)
     }
-
-    fn buffer(&self) -> Vec<u8> {
-        let kept = self.buffers.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        kept.unwrap_or_else(|| vec![0; BUFFER_BYTES])
-    }
-
-    fn keep(&self, buffer: Vec<u8>) {
-        self.buffers.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
-    }
-}
-
-/// Fills a buffer with the bytes at a place of a run.
-pub(super) type ReadPiece<'a> = &'a (dyn Fn(u64, &mut [u8]) -> Result<(), MoveError> + Sync);
-
-/// Writes what is not zero.
-fn write_data(target: &dyn WritableStorage, to: u64, bytes: &[u8]) -> Result<Moved, MoveError> {
-    let mut copied_bytes = 0_u64;
-    for (place, length) in data_runs(bytes, to) {
-        let at = to.saturating_add(u64::try_from(place).unwrap_or_default());
-        let run = bytes.get(place..).and_then(|rest| rest.get(..length)).unwrap_or_default();
-        target.write_at(ByteOffset::new(at), run).map_err(MoveError::Target)?;
-        copied_bytes = copied_bytes.saturating_add(u64::try_from(length).unwrap_or_default());
-    }
-    let all = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-    Ok(Moved { copied_bytes, skipped_bytes: all.saturating_sub(copied_bytes), cloned_bytes: 0 })
 }
 
 impl Moved {
@@ -454,7 +225,7 @@ impl Moved {
         self.cloned_bytes.saturating_add(self.copied_bytes).saturating_add(self.skipped_bytes)
     }
 
-    fn add(&mut self, other: Self) {
+    pub(super) fn add(&mut self, other: Self) {
         self.cloned_bytes = self.cloned_bytes.saturating_add(other.cloned_bytes);
         self.copied_bytes = self.copied_bytes.saturating_add(other.copied_bytes);
         self.skipped_bytes = self.skipped_bytes.saturating_add(other.skipped_bytes);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use block::ByteLength;
 
-use super::mover::MIN_SHARED_BYTES;
+use super::run::MIN_SHARED_BYTES;
 use super::shape::Shape;
 use super::view::{Content, Piece};
 use crate::extent::LayerIndex;

@@ -1,0 +1,440 @@
+//! Copying runs to one target, by several threads, and to stable storage at the same time.
+//!
+//! # The theory
+//! A copy is bound by the processor (pages of the page cache are filled) and by storage (they are written). Left to
+//! itself the kernel begins to write when a tenth of the memory is dirty, so the last gigabytes only go out when
+//! everything else is done, and until then they take the room for changed pages away from all other writers of the
+//! machine. Here each [`FLUSH_BYTES`] are flushed while the next ones are copied, and copying waits for the flush: both
+//! ends are busy all the time, the last flush has little to do, and a cancel never has to wait for much.
+//!
+//! The kernel copies in small steps inside, one after the other; several threads keep it busy. Over memory several
+//! threads read while one writes.
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use block::{ByteOffset, Patience};
+use rustix::io::Errno;
+
+use super::mover::{MoveError, Moved};
+use super::run::Run;
+use super::trial::{Route, Trials};
+use super::zeros::data_runs;
+use crate::extent::LayerIndex;
+use crate::storage::{Storage, StorageError, WritableStorage};
+use crate::watch::Watch;
+
+/// What the kernel copies between two looks at the watch.
+const COPY_STEP_BYTES: u64 = 4 << 20;
+/// A buffer of the way over memory. Each thread has one.
+pub(super) const BUFFER_BYTES: usize = 512 << 10;
+/// More threads than this fight for the lock of the target file.
+const MAX_THREADS: usize = 4;
+/// So much is written between two flushes. A slow disk flushes it within a second, and a fast one hardly notices
+/// that it is asked.
+const FLUSH_BYTES: u64 = 64 << 20;
+
+/// Copies runs of files to one target.
+#[derive(Debug)]
+pub(super) struct Copier<'a> {
+    target: &'a dyn WritableStorage,
+    sources: Vec<Source<'a>>,
+    watch: &'a Watch,
+    buffers: Mutex<Vec<Vec<u8>>>,
+    threads: usize,
+    /// What was written since the last flush began.
+    unflushed_bytes: u64,
+}
+
+/// A file out of which runs are copied.
+#[derive(Debug)]
+struct Source<'a> {
+    storage: &'a dyn Storage,
+    /// Both files, where it can go without memory.
+    files: Option<[Arc<File>; 2]>,
+    route: Route,
+    /// Whether what the trial promised turned out impossible.
+    refused: AtomicBool,
+}
+
+/// How a run is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// In the kernel, which shares the run: it costs nothing and goes in one step.
+    Shared,
+    /// In the kernel.
+    Kernel,
+    /// Over memory; zeros are left out.
+    Memory,
+}
+
+/// Fills a buffer with the bytes at a place of a run.
+pub(super) type ReadPiece<'a> = &'a (dyn Fn(u64, &mut [u8]) -> Result<(), MoveError> + Sync);
+
+impl<'a> Copier<'a> {
+    /// From `sources`, by layer, to `target`, a new file that lies in `directory` if it has a name.
+    pub(super) fn new(
+        target: &'a dyn WritableStorage,
+        directory: Option<&Path>,
+        sources: impl IntoIterator<Item = &'a dyn Storage>,
+        watch: &'a Watch,
+    ) -> Self {
+        let trials = Trials::new(directory);
+        let sources = sources.into_iter().map(|storage| {
+            let files = storage.file().zip(target.file());
+            let route = files.map_or(Route::ReadWrite, |(source, _)| trials.route(source));
+            let files = files.map(|(source, target)| [Arc::clone(source), Arc::clone(target)]);
+            Source { storage, files, route, refused: AtomicBool::new(false) }
+        });
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+        Self {
+            target,
+            sources: sources.collect(),
+            watch,
+            buffers: Mutex::default(),
+            threads,
+            unflushed_bytes: 0,
+        }
+    }
+
+    /// The way from the files of `layer`.
+    pub(super) fn route(&self, layer: LayerIndex) -> Route {
+        let source = self.source(layer).filter(|source| !source.refused.load(Ordering::Relaxed));
+        source.map_or(Route::ReadWrite, |source| source.route)
+    }
+
+    /// Copies `runs`, none of which was written, in any order.
+    ///
+    /// # Errors
+    /// [`MoveError`]; any part of them may have been copied.
+    pub(super) fn copy(&mut self, runs: &[(Run, Way)]) -> Result<Moved, MoveError> {
+        let steps = runs.iter().flat_map(|&(run, way)| {
+            let step_bytes = match way {
+                Way::Shared => u64::MAX,
+                Way::Kernel => COPY_STEP_BYTES,
+                Way::Memory => BUFFER_BYTES as u64,
+            };
+            run.pieces(step_bytes).map(move |run| (run, way))
+        });
+        let steps: Vec<_> = steps.collect();
+        self.in_parallel(steps.len(), &|copier, step, buffer| match steps.get(step) {
+            Some(&(run, Way::Memory)) => copier.over_memory(run, buffer),
+            Some(&(run, way)) => copier.in_kernel(run, way, buffer),
+            None => Ok(Moved::default()),
+        })
+    }
+
+    /// Fills the `length` bytes of the target from `to` on, where nothing was written, with what `read` puts into a
+    /// buffer, given the place of its first byte counted from `to`. Several threads read and write at once.
+    ///
+    /// # Errors
+    /// Those of `read`, and [`MoveError`].
+    pub(super) fn fill(&mut self, to: u64, length: u64, read: ReadPiece<'_>) -> Result<Moved, MoveError> {
+        const STEP_BYTES: u64 = BUFFER_BYTES as u64;
+        let steps = usize::try_from(length.div_ceil(STEP_BYTES)).unwrap_or(usize::MAX);
+        self.in_parallel(steps, &|copier, step, buffer| {
+            let place = u64::try_from(step).unwrap_or(u64::MAX).saturating_mul(STEP_BYTES);
+            let piece = part(buffer, length.saturating_sub(place));
+            copier.fill_piece(to.saturating_add(place), piece, |buffer| read(place, buffer))
+        })
+    }
+
+    /// Writes bytes that are in memory, of which zeros are left out, to a place where nothing was written.
+    ///
+    /// # Errors
+    /// [`MoveError`].
+    pub(super) fn write_new(&mut self, to: u64, bytes: &[u8]) -> Result<Moved, MoveError> {
+        self.flush_if_due()?;
+        self.watch.pace(u64::try_from(bytes.len()).unwrap_or(u64::MAX))?;
+        let moved = write_data(self.target, to, bytes)?;
+        self.wrote(moved)
+    }
+
+    /// Writes bytes that are in memory, zeros and all.
+    ///
+    /// # Errors
+    /// [`MoveError`].
+    pub(super) fn write_over(&mut self, to: u64, bytes: &[u8]) -> Result<Moved, MoveError> {
+        self.flush_if_due()?;
+        let copied_bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        self.watch.pace(copied_bytes)?;
+        self.target.write_at(ByteOffset::new(to), bytes).map_err(MoveError::Target)?;
+        self.wrote(Moved { copied_bytes, ..Moved::default() })
+    }
+
+    /// Copies a run over memory, zeros and all.
+    ///
+    /// # Errors
+    /// [`MoveError`].
+    pub(super) fn copy_over(&mut self, run: Run) -> Result<Moved, MoveError> {
+        let mut moved = Moved::default();
+        let mut buffer = self.buffer();
+        for piece in run.pieces(BUFFER_BYTES as u64) {
+            let bytes = part(&mut buffer, piece.length);
+            self.read(piece, bytes)?;
+            moved.add(self.write_over(piece.to, bytes)?);
+        }
+        self.keep(buffer);
+        Ok(moved)
+    }
+
+    fn wrote(&mut self, moved: Moved) -> Result<Moved, MoveError> {
+        self.unflushed_bytes = self.unflushed_bytes.saturating_add(moved.copied_bytes);
+        self.watch.advance(moved.total())?;
+        Ok(moved)
+    }
+
+    fn flush_if_due(&mut self) -> Result<(), MoveError> {
+        if self.is_flush_due() { self.target.flush().map_err(MoveError::Target) } else { Ok(()) }
+    }
+
+    /// Whether it is time for a flush, which is then taken to begin.
+    fn is_flush_due(&mut self) -> bool {
+        let is_due = self.unflushed_bytes >= FLUSH_BYTES;
+        if is_due {
+            self.unflushed_bytes = 0;
+        }
+        is_due
+    }
+
+    /// Takes all of `steps` with several threads, and meanwhile flushes what was written before, where that is due.
+    fn in_parallel(&mut self, steps: usize, take: TakeStep<'_>) -> Result<Moved, MoveError> {
+        let is_flush_due = self.is_flush_due();
+        let (copier, next) = (&*self, AtomicUsize::new(0));
+        let work = || copier.take_steps(&next, steps, take);
+        let moved = std::thread::scope(|scope| {
+            let flush = is_flush_due.then(|| scope.spawn(|| copier.target.flush()));
+            let others = steps.min(copier.threads).saturating_sub(1);
+            let others: Vec<_> = (0..others).map(|_| scope.spawn(work)).collect();
+            let mut moved = work()?;
+            for other in others {
+                moved.add(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+            }
+            if let Some(flush) = flush {
+                let flushed = flush.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                flushed.map_err(MoveError::Target)?;
+            }
+            Ok::<_, MoveError>(moved)
+        })?;
+        self.unflushed_bytes = self.unflushed_bytes.saturating_add(moved.copied_bytes);
+        Ok(moved)
+    }
+
+    /// One thread: takes steps until there are none.
+    fn take_steps(&self, next: &AtomicUsize, steps: usize, take: TakeStep<'_>) -> Result<Moved, MoveError> {
+        let mut moved = Moved::default();
+        let mut buffer = self.buffer();
+        let result = loop {
+            let step = next.fetch_add(1, Ordering::Relaxed);
+            if step >= steps {
+                break Ok(moved);
+            }
+            match take(self, step, &mut buffer) {
+                Ok(step) => moved.add(step),
+                Err(error) => {
+                    // The others need not go on.
+                    next.store(steps, Ordering::Relaxed);
+                    break Err(error);
+                }
+            }
+        };
+        self.keep(buffer);
+        result
+    }
+
+    fn in_kernel(&self, run: Run, way: Way, buffer: &mut [u8]) -> Result<Moved, MoveError> {
+        let source = self.source(run.layer).filter(|source| !source.refused.load(Ordering::Relaxed));
+        let Some((source, [from_file, to_file])) =
+            source.and_then(|source| Some((source, source.files.as_ref()?)))
+        else {
+            return self.over_memory(run, buffer);
+        };
+        let mut rest = run;
+        let mut moved = Moved::default();
+        if way == Way::Kernel {
+            self.watch.pace(run.length)?;
+        }
+        while rest.length > 0 {
+            let (mut from, mut to) = (rest.from, rest.to);
+            let wanted = usize::try_from(rest.length).unwrap_or(usize::MAX);
+            match rustix::fs::copy_file_range(from_file, Some(&mut from), to_file, Some(&mut to), wanted) {
+                // The source has become shorter: reading says so with its place.
+                Ok(0) => break,
+                Ok(count) => {
+                    let count = u64::try_from(count).unwrap_or_default().min(rest.length);
+                    rest = rest.after(count);
+                    let step = match way {
+                        Way::Shared => Moved { cloned_bytes: count, ..Moved::default() },
+                        _ => Moved { copied_bytes: count, ..Moved::default() },
+                    };
+                    moved.add(step);
+                    self.watch.advance(count)?;
+                }
+                Err(Errno::INTR) => {}
+                Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
+                    let at = ByteOffset::new(rest.to);
+                    return Err(MoveError::Target(StorageError::Write { at, source: errno.into() }));
+                }
+                // Not possible after all between these two (EINVAL, EXDEV, EOPNOTSUPP and others), or one of them
+                // cannot be read or written, and reading and writing tells which.
+                Err(_) => {
+                    source.refused.store(true, Ordering::Relaxed);
+                    break;
+                }
+            }
+        }
+        moved.add(self.over_memory(rest, buffer)?);
+        Ok(moved)
+    }
+
+    fn over_memory(&self, run: Run, buffer: &mut [u8]) -> Result<Moved, MoveError> {
+        let mut moved = Moved::default();
+        for piece in run.pieces(BUFFER_BYTES as u64) {
+            let read = |buffer: &mut [u8]| self.read(piece, buffer);
+            moved.add(self.fill_piece(piece.to, part(buffer, piece.length), read)?);
+        }
+        Ok(moved)
+    }
+
+    fn fill_piece(
+        &self,
+        to: u64,
+        buffer: &mut [u8],
+        read: impl FnOnce(&mut [u8]) -> Result<(), MoveError>,
+    ) -> Result<Moved, MoveError> {
+        self.watch.pace(u64::try_from(buffer.len()).unwrap_or(u64::MAX))?;
+        read(buffer)?;
+        let moved = write_data(self.target, to, buffer)?;
+        self.watch.advance(moved.total())?;
+        Ok(moved)
+    }
+
+    fn read(&self, run: Run, buffer: &mut [u8]) -> Result<(), MoveError> {
+        let Some(source) = self.source(run.layer) else { return Ok(()) };
+        let read = source.storage.read_at(ByteOffset::new(run.from), buffer, Patience::Blocking);
+        read.map_err(|source| MoveError::Source { layer: run.layer, source })
+    }
+
+    fn source(&self, layer: LayerIndex) -> Option<&Source<'a>> {
+        self.sources.get(usize::from(layer.get()))
+    }
+
+    fn buffer(&self) -> Vec<u8> {
+        let kept = self.buffers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        kept.unwrap_or_else(|| vec![0; BUFFER_BYTES])
+    }
+
+    fn keep(&self, buffer: Vec<u8>) {
+        self.buffers.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+    }
+}
+
+/// Takes one of several steps, given a buffer of [`BUFFER_BYTES`] to work with.
+type TakeStep<'t> = &'t (dyn Fn(&Copier<'_>, usize, &mut [u8]) -> Result<Moved, MoveError> + Sync);
+
+/// The first `count` bytes of the buffer, or all of it.
+fn part(buffer: &mut [u8], count: u64) -> &mut [u8] {
+    let count = usize::try_from(count).unwrap_or(usize::MAX).min(buffer.len());
+    buffer.get_mut(..count).unwrap_or_default()
+}
+
+/// Writes what is not zero.
+fn write_data(target: &dyn WritableStorage, to: u64, bytes: &[u8]) -> Result<Moved, MoveError> {
+    let mut copied_bytes = 0_u64;
+    for (place, length) in data_runs(bytes, to) {
+        let at = to.saturating_add(u64::try_from(place).unwrap_or_default());
+        let run = bytes.get(place..).and_then(|rest| rest.get(..length)).unwrap_or_default();
+        target.write_at(ByteOffset::new(at), run).map_err(MoveError::Target)?;
+        copied_bytes = copied_bytes.saturating_add(u64::try_from(length).unwrap_or_default());
+    }
+    let all = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    Ok(Moved { copied_bytes, skipped_bytes: all.saturating_sub(copied_bytes), cloned_bytes: 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::atomic::AtomicU64;
+
+    use block::{ByteLength, ByteRange};
+
+    use super::*;
+
+    /// A source of nothing but ones, and a target that forgets, and of whose flushes so many succeed.
+    #[derive(Debug)]
+    struct Fake {
+        flushes_left: AtomicU64,
+        written: AtomicU64,
+    }
+
+    impl Fake {
+        fn new(flushes_left: u64) -> Self {
+            Self { flushes_left: AtomicU64::new(flushes_left), written: AtomicU64::new(0) }
+        }
+    }
+
+    impl Storage for Fake {
+        fn len(&self) -> ByteLength {
+            ByteLength::new(1 << 40)
+        }
+
+        fn read_at(&self, _: ByteOffset, buffer: &mut [u8], _: Patience) -> Result<(), StorageError> {
+            buffer.fill(1);
+            Ok(())
+        }
+    }
+
+    impl WritableStorage for Fake {
+        fn write_at(&self, _: ByteOffset, data: &[u8]) -> Result<(), StorageError> {
+            self.written.fetch_add(ByteLength::of(data).get(), Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn set_len(&self, _: ByteLength) -> Result<(), StorageError> {
+            Ok(())
+        }
+
+        fn punch(&self, _: ByteRange) -> Result<(), StorageError> {
+            Ok(())
+        }
+
+        fn flush(&self) -> Result<(), StorageError> {
+            let left = self.flushes_left.load(Ordering::Relaxed).checked_sub(1);
+            let source = io::Error::from_raw_os_error(5);
+            let left = left.ok_or(StorageError::Write { at: ByteOffset::ZERO, source })?;
+            self.flushes_left.store(left, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    const BATCH: Run = Run { layer: LayerIndex::BASE, from: 0, to: 0, length: FLUSH_BYTES };
+
+    #[test]
+    fn what_was_copied_is_flushed_while_more_is_copied() {
+        let (source, target, watch) = (Fake::new(0), Fake::new(10), Watch::default());
+        let mut copier = Copier::new(&target, None, [&source as &dyn Storage], &watch);
+        for batch in 0..4 {
+            let run = Run { to: batch * FLUSH_BYTES, ..BATCH };
+            let halves = run.pieces(FLUSH_BYTES / 2).map(|half| (half, Way::Memory));
+            let moved = copier.copy(&halves.collect::<Vec<_>>()).unwrap();
+            assert_eq!(moved.copied_bytes, FLUSH_BYTES);
+            assert_eq!(target.flushes_left.load(Ordering::Relaxed), 10 - batch, "of the batches before");
+        }
+        assert_eq!(target.written.load(Ordering::Relaxed), 4 * FLUSH_BYTES);
+    }
+
+    #[test]
+    fn flush_that_fails_on_the_way_is_an_error() {
+        let (source, target, watch) = (Fake::new(0), Fake::new(0), Watch::default());
+        let mut copier = Copier::new(&target, None, [&source as &dyn Storage], &watch);
+        copier.copy(&[(BATCH, Way::Memory)]).unwrap();
+        let next = Run { to: FLUSH_BYTES, length: 4096, ..BATCH };
+        let result = copier.copy(&[(next, Way::Memory)]);
+        assert!(matches!(result, Err(MoveError::Target(StorageError::Write { .. }))), "{result:?}");
+        // One piece after the other in memory, it is the same.
+        copier.copy(&[(BATCH, Way::Memory)]).unwrap();
+        let result = copier.write_new(FLUSH_BYTES, &[1]);
+        assert!(matches!(result, Err(MoveError::Target(_))), "{result:?}");
+    }
+}
