@@ -21,3 +21,4 @@ mod durable;
 pub mod filter;
 pub mod model;
 pub mod rules;
+pub mod snapshot;

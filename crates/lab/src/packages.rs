@@ -77,6 +77,8 @@ const FIO: Package = package("fio", "/usr/bin/fio", "writes to disks and verifie
 const XFSPROGS: Package = package("xfsprogs", "/sbin/mkfs.xfs", "makes file systems that can clone");
 const BTRFS: Package =
     package("btrfs-progs", "/sbin/mkfs.btrfs", "makes another kind of file systems that can clone");
+const POSTGRESQL: Package =
+    package("postgresql", "/usr/lib/postgresql/15/bin/initdb", "is the farm catalogue's other database");
 const TIME: Package = package("time", "/usr/bin/time", "measures the memory of programs");
 
 /// What `cargo xtask demo` needs: images, a lab network and target devices.
@@ -90,7 +92,7 @@ pub const TEST: &[Package] = &[
     MMDEBSTRAP, FDISK, E2FSPROGS, DOSFSTOOLS, MTOOLS, GRUB, GRUB_BIOS, GRUB_UEFI, ZSTD, XZ, KMOD, CPIO,
     QEMU_UTILS, QEMU, OVMF, IPXE_ROMS, IPXE, IPROUTE, UTIL_LINUX, DNSMASQ, OPEN_ISCSI, LIBISCSI, QEMU_ISCSI,
     SEVEN_ZIP, LIBVHDI, TGT, BUSYBOX, TFTP, CURL, PYTHON, LIBNBD, NBDKIT, NBDSH, GNUTLS, FIO, XFSPROGS,
-    BTRFS,
+    BTRFS, POSTGRESQL,
 ];
 
 /// What `cargo xtask bench` needs.

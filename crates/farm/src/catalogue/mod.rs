@@ -8,25 +8,35 @@
 //!   the same behaviour.
 //!
 //! Calls wait for the disk or the network. They must not be made on a thread that drives asynchronous work.
+mod audit;
 mod cell;
 mod change;
 mod database;
 mod error;
 mod find;
+mod leases;
 mod list;
+mod newcomers;
+mod once;
+mod postgres;
 mod reader;
 mod record;
 mod records;
 mod schema;
 mod sqlite;
+mod tasks;
+mod versions;
 
 use std::path::Path;
 
+pub use audit::AUDIT_FIELDS;
 pub use cell::{BadRow, Cell, Row};
 pub use change::Change;
 pub use database::{Database, Transaction, Work};
 pub use error::{CatalogueError, DatabaseError, Holders};
+pub use leases::LEASE_FIELDS;
 pub use list::{Cursor, ListQuery, MAX_PAGE, Page};
+pub use postgres::{CONNECT_TIMEOUT, Postgres};
 pub use reader::Reader;
 pub use record::{Child, Record, Reference, Table, Unique};
 pub use schema::SCHEMA;
@@ -109,7 +119,7 @@ impl Catalogue {
     /// # Errors
     /// The database's.
     pub fn latest_change(&self) -> Result<ChangeNumber, CatalogueError> {
-        self.read(|reader| Ok(Change::read_head(reader)?.last_change))
+        self.read(|reader| Change::read_head(reader).map(|head| head.last_change))
     }
 
     /// Copies the present state into a new file, while work goes on.

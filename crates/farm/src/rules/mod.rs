@@ -1,6 +1,26 @@
 //! What follows from the model, as plain functions: no database, no clock, no files.
 //!
-//! A rule that says no gives a [`Refusal`], which carries what stands against it, and who is hit.
+//! | module | answers |
+//! |---|---|
+//! | [`entitlement`] | which version a device boots, and where it writes |
+//! | [`lifecycle`] | what may be made, promoted, reverted, held, deleted and merged |
+//! | [`files`] | what files are called, and whether somebody else wrote to one |
+//! | [`leases`] | who excludes whom, and when a lease has ended |
+//! | [`boot`] | what a machine that asks is given |
+//! | [`newcomers`] | how machines that add themselves are named |
+//! | [`permission`] | who may do what where |
+//!
+//! A rule that says no gives an error that carries what stands against it, and who is hit.
+pub mod boot;
+pub mod entitlement;
+pub mod files;
+pub mod leases;
+pub mod lifecycle;
+pub mod newcomers;
+pub mod permission;
 mod refusal;
 
 pub use refusal::Refusal;
+
+#[cfg(test)]
+mod sample;
