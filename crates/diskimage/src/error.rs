@@ -115,9 +115,7 @@ pub enum Refusal {
         child: PathBuf,
     },
     /// Somebody else is changing the file.
-    #[error(
-        "another process is changing this image, or a server has it open for writing; wait for it, or end it"
-    )]
+    #[error("another process is changing this image, or a server serves it; wait for it, or end it")]
     InUse,
     /// The file carries the mark of an image in the making.
     #[error(

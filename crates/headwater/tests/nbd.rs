@@ -6,7 +6,7 @@ mod harness;
 use std::path::Path;
 use std::process::Command;
 
-use harness::{INITIATOR, Io, MAC, Site, contents, headwater, run, target_in, wait_until};
+use harness::{INITIATOR, Io, MAC, Site, contents, headwater, outcome, run, target_in, wait_until};
 
 const PLAIN: &str = "[nbd]\nlisten = \"127.0.0.1:NBD_PORT\"\nunix_socket = \"DIR/nbd.sock\"";
 const READS_GOLDEN: &str = "read -P 0x5a 0 1M";
@@ -24,14 +24,6 @@ fn uri(site: &Site, export: &str) -> String {
 
 fn unix_uri(site: &Site, export: &str) -> String {
     format!("nbd+unix:///{export}?socket={}", site.path("nbd.sock").display())
-}
-
-/// Runs a program to its end, within a bound.
-fn outcome(program: &str, words: &[&str]) -> Io {
-    let output = Command::new("timeout").arg("30").arg(program).args(words).output().unwrap();
-    let text =
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    Io { ok: output.status.success(), text }
 }
 
 /// Runs qemu-io's commands on an NBD URI.

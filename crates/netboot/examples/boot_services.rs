@@ -43,6 +43,7 @@ impl Director for Lab {
             lun: 1,
             initiator: "iqn.2026-01.io.headwater:machine".to_owned(),
             chap: Some(("lab".to_owned(), "twelve bytes or more".to_owned())),
+            mutual_chap: None,
             title: "IPXE-SCRIPT".to_owned(),
         })
     }

@@ -112,6 +112,8 @@ pub struct SanBoot {
     pub initiator: String,
     /// CHAP user and secret.
     pub chap: Option<(String, String)>,
+    /// CHAP user and secret by which the target must prove itself.
+    pub mutual_chap: Option<(String, String)>,
     /// What to print before the boot: the vDisk's name, say. One line of printable ASCII.
     pub title: String,
 }

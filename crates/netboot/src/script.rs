@@ -53,11 +53,14 @@ fn san_script(san: &SanBoot) -> Result<String, &'static str> {
     let title = harmless_text(&san.title);
     let portal = san.portal;
     let mut script = format!("#!ipxe\necho Headwater: {title}\nset initiator-iqn {initiator}\n");
-    if let Some((user, secret)) = &san.chap {
+    for (pair, prefix) in [(&san.chap, ""), (&san.mutual_chap, "reverse-")] {
+        let Some((user, secret)) = pair else { continue };
         if [user, secret].iter().any(|text| text.is_empty() || text.len() > MAX_CHAP_BYTES) {
             return Err("The server's boot plan holds an empty or overlong CHAP user or secret.");
         }
-        script.push_str(&format!("set username:hexraw {}\nset password:hexraw {}\n", hex(user), hex(secret)));
+        let (user, secret) = (hex(user), hex(secret));
+        script
+            .push_str(&format!("set {prefix}username:hexraw {user}\nset {prefix}password:hexraw {secret}\n"));
     }
     for attempt in 1..=TRIES {
         script.push_str(&format!(
@@ -161,6 +164,7 @@ mod tests {
             lun: 18,
             initiator: "iqn.2026-01.io.headwater:lab-07".to_owned(),
             chap: None,
+            mutual_chap: None,
             title: "debian (version 3)".to_owned(),
         }
     }
@@ -188,6 +192,11 @@ mod tests {
         let script = render(&BootPlan::San(plan), &request());
         assert!(script.contains("set username:hexraw 6c6162203037\n"), "{script}");
         assert!(script.contains("set password:hexraw 6120623b247b787d207c7c207368656c6c0a\n"), "{script}");
+        assert!(!script.contains("reverse-"), "{script}");
+        let mutual = Some(("t".into(), "u".into()));
+        let script = render(&BootPlan::San(SanBoot { mutual_chap: mutual, ..san() }), &request());
+        let reverse = "set reverse-username:hexraw 74\nset reverse-password:hexraw 75\n";
+        assert!(script.contains(reverse), "{script}");
     }
 
     #[test]

@@ -37,6 +37,7 @@ impl Director for Recorder {
             lun: 1,
             initiator: "iqn.2026-01.io.headwater:i".to_owned(),
             chap: None,
+            mutual_chap: None,
             title: "lab".to_owned(),
         })
     }

@@ -3,7 +3,8 @@
 //! Two that write tables into one file destroy it, and what one writes while another puts a new file in its place is
 //! lost without a word. So whoever is going to change a file in place, or to replace it by one made from it, holds an
 //! advisory lock (`flock`) on it, from before it reads the first byte. The lock ends with the process, however that
-//! ends. Who only reads takes none: a file that is replaced stays what it was for those who have it open.
+//! ends. Who reads for a moment takes none: a file that is replaced stays what it was for those who have it open. Who
+//! serves a file to machines holds a lock that readers share.
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -16,6 +17,24 @@ use crate::ops::is_same_file;
 
 /// How often the file may be replaced between its opening and its locking before it counts as in use.
 const MAX_TRIES: u32 = 16;
+
+/// Keeps others from changing a file, until it is dropped: of one that is served to machines for as long as they run.
+/// Any number of readers may have it at a time.
+#[derive(Debug)]
+pub struct ReadLock {
+    _file: File,
+}
+
+impl ReadLock {
+    /// Takes the lock of the file at `path`. On a file system without locks there is none to take.
+    ///
+    /// # Errors
+    /// [`Refusal::InUse`], if somebody changes the file; [`Refusal::Access`].
+    pub fn take(path: &Path) -> Result<Self, OpenError> {
+        let file = lock(path, FlockOperation::NonBlockingLockShared);
+        file.map(|file| Self { _file: file }).map_err(|refusal| refusal.about(Some(path.into())))
+    }
+}
 
 /// The right to change a file, until it is dropped.
 #[derive(Debug)]
@@ -34,25 +53,7 @@ impl EditLock {
     }
 
     pub(crate) fn try_take(path: &Path) -> Result<Self, Refusal> {
-        // Without O_NONBLOCK the opening of a named pipe would wait for a writer.
-        let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
-        for _ in 0..MAX_TRIES {
-            let open = || File::options().read(true).custom_flags(flags).open(path);
-            let file = open().map_err(Refusal::Access)?;
-            let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
-            if locked == Err(Errno::AGAIN) {
-                return Err(Refusal::InUse);
-            }
-            // The last holder may have put another file there.
-            let lock = Self { file };
-            if path
-                .metadata()
-                .is_ok_and(|there| lock.file.metadata().is_ok_and(|ours| is_same_file(&ours, &there)))
-            {
-                return Ok(lock);
-            }
-        }
-        Err(Refusal::InUse)
+        lock(path, FlockOperation::NonBlockingLockExclusive).map(|file| Self { file })
     }
 
     /// Whether it is the lock of `file`.
@@ -62,9 +63,41 @@ impl EditLock {
     }
 }
 
+/// The file at `path`, locked.
+fn lock(path: &Path, how: FlockOperation) -> Result<File, Refusal> {
+    // Without O_NONBLOCK the opening of a named pipe would wait for a writer.
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
+    for _ in 0..MAX_TRIES {
+        let open = || File::options().read(true).custom_flags(flags).open(path);
+        let file = open().map_err(Refusal::Access)?;
+        if rustix::fs::flock(&file, how) == Err(Errno::AGAIN) {
+            return Err(Refusal::InUse);
+        }
+        // The last holder may have put another file there.
+        if path.metadata().is_ok_and(|there| file.metadata().is_ok_and(|ours| is_same_file(&ours, &there))) {
+            return Ok(file);
+        }
+    }
+    Err(Refusal::InUse)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn readers_share_a_file_and_keep_changes_from_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.vhdx");
+        std::fs::write(&path, b"image").unwrap();
+        let (one, other) = (ReadLock::take(&path).unwrap(), ReadLock::take(&path).unwrap());
+        drop(one);
+        assert!(matches!(EditLock::take(&path).unwrap_err().refusal, Refusal::InUse));
+        drop(other);
+        let edit = EditLock::take(&path).unwrap();
+        assert!(matches!(ReadLock::take(&path).unwrap_err().refusal, Refusal::InUse));
+        drop(edit);
+    }
 
     #[test]
     fn lock_is_held_by_one_until_it_is_dropped() {

@@ -17,7 +17,7 @@ mod joined;
 mod memory;
 
 pub use crash::{CrashStorage, Event, Survival};
-pub use edit_lock::EditLock;
+pub use edit_lock::{EditLock, ReadLock};
 pub use file::{FileStorage, FileStorageError};
 pub(crate) use joined::JoinedStorage;
 pub use memory::MemoryStorage;

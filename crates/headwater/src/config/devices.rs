@@ -95,6 +95,8 @@ pub struct Chap {
     pub user: String,
     /// The secret.
     pub secret: String,
+    /// User and secret by which the target proves itself in turn.
+    pub target: Option<(String, String)>,
 }
 
 impl fmt::Debug for Chap {
@@ -201,25 +203,51 @@ fn read_device(section: &mut Section<'_>, vdisks: &[&str], prefix: &str) -> Opti
 }
 
 fn read_chap(section: &mut Section<'_>) -> Option<Chap> {
-    let user = section.string_as("chap_user", |text| match text.len() {
+    let own = read_pair(section, "chap_user", "chap_secret");
+    let target = read_pair(section, "chap_target_user", "chap_target_secret");
+    if target.is_some() && !section.has("chap_user") {
+        section.report(
+            "chap_target_user",
+            "device.chap_target_user without chap_user: the device proves itself first (RFC 7143 §12.1.3)",
+        );
+    }
+    let (user, secret) = own?;
+    if target.as_ref().is_some_and(|(_, other)| *other == secret) {
+        section.report(
+            "chap_target_secret",
+            "device.chap_target_secret must not be chap_secret (RFC 7143 §9.2.1): whoever hears one direction could answer the other",
+        );
+    }
+    Some(Chap { user, secret, target })
+}
+
+/// A user and its secret, which need each other.
+fn read_pair(
+    section: &mut Section<'_>,
+    user_key: &'static str,
+    secret_key: &'static str,
+) -> Option<(String, String)> {
+    let user = section.string_as(user_key, |text| match text.len() {
         1..=255 if !text.chars().any(char::is_control) => Ok(text.to_owned()),
         _ => Err("must have 1 to 255 bytes and no control characters".to_owned()),
     });
     // The message must not repeat the secret.
-    let secret = section.string_as("chap_secret", |text| match text.len() {
+    let secret = section.string_as(secret_key, |text| match text.len() {
         MIN_SECRET_BYTES..=MAX_SECRET_BYTES if !text.chars().any(char::is_control) => Ok(text.to_owned()),
         length => Err(format!(
             "a CHAP secret must have {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes (RFC 7143 §9.2.1) and no control characters; this one has {length} bytes"
         )),
     });
-    match (section.value("chap_user").is_some(), section.value("chap_secret").is_some()) {
-        (true, false) => section.report("chap_user", "device.chap_user without chap_secret: CHAP needs both"),
+    match (section.has(user_key), section.has(secret_key)) {
+        (true, false) => {
+            section.report(user_key, format!("device.{user_key} without {secret_key}: CHAP needs both"));
+        }
         (false, true) => {
-            section.report("chap_secret", "device.chap_secret without chap_user: CHAP needs both");
+            section.report(secret_key, format!("device.{secret_key} without {user_key}: CHAP needs both"));
         }
         _ => {}
     }
-    Some(Chap { user: user?, secret: secret? })
+    Some((user?, secret?))
 }
 
 /// Why a vDisk cannot be used, if it cannot.

@@ -18,6 +18,7 @@ mod values;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub use command_line::{BootWords, CommandLine};
 pub(crate) use devices::derived_initiator;
@@ -39,8 +40,29 @@ pub const DEFAULT_SOCKET: &str = "/run/headwater/headwater.sock";
 /// The largest configuration file that is read: some ten thousand devices.
 pub const MAX_FILE_BYTES: u64 = 4 << 20;
 
+/// The port of iSCSI (IANA).
+const ISCSI_PORT: u16 = 3260;
+
+/// The longest that a stop waits for initiators: service managers lose patience soon after.
+const MAX_LOGOUT: Duration = Duration::from_secs(60);
+
 /// The most addresses that one service listens on.
 const MAX_LISTENERS: usize = 16;
+
+/// How disks are served over iSCSI.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Iscsi {
+    /// Where.
+    pub listen: Vec<SocketAddr>,
+    /// What every target's name begins with.
+    pub iqn_prefix: String,
+    /// Whether CHAP may use MD5, where the initiator prefers it or knows nothing else.
+    pub chap_md5: bool,
+    /// Another server, to which all logins are sent for now.
+    pub redirect: Option<SocketAddr>,
+    /// How long initiators have to log out when the server stops.
+    pub logout_within: Duration,
+}
 
 /// Everything that `headwater serve` is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,10 +75,8 @@ pub struct Config {
     pub boots_kept: usize,
     /// What machines get that no `[[device]]` names.
     pub unknown_devices: UnknownDevices,
-    /// Where iSCSI is served.
-    pub iscsi_listen: Vec<SocketAddr>,
-    /// What every target's name begins with.
-    pub iqn_prefix: String,
+    /// How disks are served over iSCSI.
+    pub iscsi: Iscsi,
     /// How disks are served over NBD, if they are.
     pub nbd: Option<Nbd>,
     /// Where scripts, boot files and the ready beacon are served.
@@ -149,7 +169,7 @@ fn read_root(root: &mut Section<'_>) -> Config {
     let admin_socket = root.path("admin_socket").unwrap_or_else(|| PathBuf::from(DEFAULT_SOCKET));
     let boots_kept = root.integer("boots_kept", 1..=1000).unwrap_or(50);
     let unknown = devices::read_unknown(root);
-    let (iscsi_listen, iqn_prefix) = read_iscsi(root);
+    let iscsi = read_iscsi(root);
     let nbd = nbd::read(root);
     let http_listen = read_http(root);
     let netboot = network::read_files(root);
@@ -158,14 +178,13 @@ fn read_root(root: &mut Section<'_>) -> Config {
     let vdisks = storage::read_vdisks(root, &stores);
     let write_cache = storage::read_write_cache(root, &state_dir);
     let names: Vec<&str> = vdisks.iter().map(|vdisk| vdisk.name.as_str()).collect();
-    let devices = devices::read_devices(root, &names, &iqn_prefix);
+    let devices = devices::read_devices(root, &names, &iscsi.iqn_prefix);
     Config {
         state_dir,
         admin_socket,
         boots_kept: usize::try_from(boots_kept).unwrap_or(50),
         unknown_devices: devices::check_unknown(root, unknown, &names),
-        iscsi_listen,
-        iqn_prefix,
+        iscsi,
         nbd,
         http_listen,
         netboot,
@@ -176,14 +195,31 @@ fn read_root(root: &mut Section<'_>) -> Config {
     }
 }
 
-fn read_iscsi(root: &mut Section<'_>) -> (Vec<SocketAddr>, String) {
-    let default_listen = || vec![SocketAddr::from(([0, 0, 0, 0], 3260))];
-    let default_prefix = || "iqn.2026-11.org.headwater".to_owned();
-    let Some(mut section) = root.section("iscsi") else { return (default_listen(), default_prefix()) };
-    let listen = section.strings("listen", MAX_LISTENERS, |text| values::socket_address(text, 3260));
+fn read_iscsi(root: &mut Section<'_>) -> Iscsi {
+    let default = Iscsi {
+        listen: vec![SocketAddr::from(([0, 0, 0, 0], ISCSI_PORT))],
+        iqn_prefix: "iqn.2026-11.org.headwater".to_owned(),
+        chap_md5: true,
+        redirect: None,
+        logout_within: Duration::from_secs(3),
+    };
+    let Some(mut section) = root.section("iscsi") else { return default };
+    let listen = section.strings("listen", MAX_LISTENERS, |text| values::socket_address(text, ISCSI_PORT));
     let prefix = section.string_as("iqn_prefix", values::iqn_prefix);
+    let chap_md5 = section.boolean("chap_md5");
+    let redirect = section.string_as("redirect", |text| values::socket_address(text, ISCSI_PORT));
+    let logout_within = section.string_as("logout_within", |text| {
+        let time = values::duration(text)?;
+        if time > MAX_LOGOUT { Err(format!("\"{text}\" is more than a minute")) } else { Ok(time) }
+    });
     section.finish();
-    (listen.unwrap_or_else(default_listen), prefix.unwrap_or_else(default_prefix))
+    Iscsi {
+        listen: listen.unwrap_or(default.listen),
+        iqn_prefix: prefix.unwrap_or(default.iqn_prefix),
+        chap_md5: chap_md5.unwrap_or(default.chap_md5),
+        redirect,
+        logout_within: logout_within.unwrap_or(default.logout_within),
+    }
 }
 
 fn read_http(root: &mut Section<'_>) -> SocketAddr {

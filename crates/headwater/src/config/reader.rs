@@ -133,6 +133,34 @@ impl<'a> Section<'a> {
         number
     }
 
+    /// An array of whole numbers in a range, none twice.
+    pub(super) fn integers(
+        &mut self,
+        key: &'static str,
+        limit: usize,
+        range: RangeInclusive<u64>,
+    ) -> Option<Vec<u64>> {
+        let value = self.value(key)?;
+        let number = |item: &Spanned<DeValue<'_>>| {
+            let integer = item.get_ref().as_integer()?;
+            let number = u64::from_str_radix(integer.as_str(), integer.radix()).ok()?;
+            range.contains(&number).then_some(number)
+        };
+        let items = value.get_ref().as_array().filter(|items| (1..=limit).contains(&items.len()));
+        let numbers: Option<Vec<u64>> = items.and_then(|items| items.iter().map(number).collect());
+        let distinct = |numbers: &Vec<u64>| {
+            numbers.iter().enumerate().all(|(at, one)| !numbers.iter().take(at).any(|other| other == one))
+        };
+        let numbers = numbers.filter(distinct);
+        if numbers.is_none() {
+            let (label, low, high) = (self.label(key), range.start(), range.end());
+            let message =
+                format!("{label} must be 1 to {limit} different whole numbers from {low} to {high}: [1, 2]");
+            self.problems.report(Some(value.span()), message);
+        }
+        numbers
+    }
+
     /// True or false.
     pub(super) fn boolean(&mut self, key: &'static str) -> Option<bool> {
         let value = self.value(key)?;

@@ -10,6 +10,10 @@ use super::values::{ByteSize, plain_name};
 /// The smallest write cache: less could not hold one boot of anything.
 const MIN_LIMIT_BYTES: u64 = 1 << 20;
 
+/// The most versions of one vDisk beside its base, and the highest number of one.
+const MAX_VERSIONS: usize = 64;
+const MAX_VERSION: u64 = 99_999;
+
 /// An image's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageFormat {
@@ -28,6 +32,8 @@ pub struct Vdisk {
     pub name: String,
     /// The image file.
     pub path: PathBuf,
+    /// The store that it lies in, out of which none of its parents may lie; `None`: its own folder.
+    pub store: Option<PathBuf>,
     /// Its format; `None`: what the file's contents say.
     pub format: Option<ImageFormat>,
     /// What its machines boot where firmware cannot boot from the disk.
@@ -120,6 +126,7 @@ pub(super) fn read_vdisks(root: &mut Section<'_>, stores: &BTreeMap<String, Path
             _ => Err(format!("\"{text}\" is not a format; known: raw, vhd, vhdx")),
         });
         let kernel = read_kernel(&mut section, name.as_deref().unwrap_or_default(), store.as_deref(), stores);
+        let versions = read_versions(&mut section);
         section.finish();
         let (Some(name), Some(file)) = (name, file) else { continue };
         if let Some(other) = vdisks.iter().find(|other| other.name == name) {
@@ -128,9 +135,56 @@ pub(super) fn read_vdisks(root: &mut Section<'_>, stores: &BTreeMap<String, Path
             continue;
         }
         let Some(path) = locate(&section, "file", &name, &file, store.as_deref(), stores) else { continue };
-        vdisks.push(Vdisk { name, path, format, kernel, defined_at: section.position() });
+        let store = stores.values().find(|store| !file.is_absolute() && path.starts_with(store)).cloned();
+        let base = Vdisk { name, path, store, format, kernel, defined_at: section.position() };
+        vdisks.extend(versions.of(base));
     }
     vdisks
+}
+
+/// Which versions of a vDisk are served, and which one it is that devices boot where they name none.
+struct Versions {
+    /// Without the base, 0.
+    numbers: Vec<u64>,
+    current: u64,
+}
+
+fn read_versions(section: &mut Section<'_>) -> Versions {
+    let numbers = section.integers("versions", MAX_VERSIONS, 1..=MAX_VERSION).unwrap_or_default();
+    let current = section.integer("version", 0..=MAX_VERSION).unwrap_or(0);
+    if current != 0 && !numbers.contains(&current) {
+        section.report("version", format!("vdisk.version {current} is not among versions"));
+    }
+    Versions { numbers, current }
+}
+
+impl Versions {
+    /// The vDisk under its name alone, and under the name of each version.
+    fn of(&self, base: Vdisk) -> Vec<Vdisk> {
+        if self.numbers.is_empty() {
+            return vec![base];
+        }
+        let version = |number: u64, name: String| Vdisk {
+            name,
+            path: version_file(&base.path, number),
+            ..base.clone()
+        };
+        let named = std::iter::once(0).chain(self.numbers.iter().copied());
+        let named = named.map(|number| version(number, format!("{}@{number}", base.name)));
+        std::iter::once(version(self.current, base.name.clone())).chain(named).collect()
+    }
+}
+
+/// The file of a version: `name.vhdx` is the base, `name.3.avhdx` its version 3.
+fn version_file(base: &Path, number: u64) -> PathBuf {
+    if number == 0 {
+        return base.to_owned();
+    }
+    let ending = match base.extension().and_then(std::ffi::OsStr::to_str) {
+        Some(ending) if ending.eq_ignore_ascii_case("vhd") => "avhd",
+        _ => "avhdx",
+    };
+    base.with_extension(format!("{number}.{ending}"))
 }
 
 /// `kernel`, `initrd`, `command_line`.

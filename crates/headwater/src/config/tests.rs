@@ -32,7 +32,10 @@ fn examples_of_the_default_file_are_valid() {
     assert_eq!(config.devices.len(), 1);
     assert_eq!(config.devices[0].chap.as_ref().unwrap().user, "lab-01");
     assert_eq!(config.devices[0].initiator.as_str(), "iqn.2026-11.org.headwater:lab-01:initiator");
-    assert_eq!(config.vdisks[0].path, Path::new("/srv/headwater/images/debian.vhdx"));
+    let file = |name: &str| config.vdisk(name).unwrap().path.clone();
+    assert_eq!(file("debian"), Path::new("/srv/headwater/images/debian.2.avhdx"));
+    assert_eq!(file("debian@1"), Path::new("/srv/headwater/images/debian.1.avhdx"));
+    assert_eq!(file("debian@0"), Path::new("/srv/headwater/images/debian.vhdx"));
     assert_eq!(config.write_cache.limit, ByteSize(10 << 30));
 }
 
@@ -48,7 +51,7 @@ fn every_key_stands_in_the_default_file_and_in_the_documentation() {
         assert!(table.get_ref().contains_key(*key), "{key} is missing in the default file");
     }
     let inner = [
-        ("iscsi", "listen iqn_prefix"),
+        ("iscsi", "listen iqn_prefix chap_md5 redirect logout_within"),
         (
             "nbd",
             "listen unix_socket systemd_sockets tls certificate key client_ca shared_certificates vdisk_readers",
@@ -57,10 +60,10 @@ fn every_key_stands_in_the_default_file_and_in_the_documentation() {
         ("netboot", "boot_files"),
         ("write_cache", "kind directory memory_limit limit warn_percent"),
         ("interface", "name mode tftp router_advertisements range netmask router dns lease"),
-        ("vdisk", "name store file format kernel initrd command_line"),
+        ("vdisk", "name store file format versions version kernel initrd command_line"),
         (
             "device",
-            "name mac vdisk address initiator chap_user chap_secret certificate write_cache write_cache_limit",
+            "name mac vdisk address initiator chap_user chap_secret chap_target_user chap_target_secret certificate write_cache write_cache_limit",
         ),
     ];
     for key in root.known() {
@@ -83,7 +86,7 @@ fn misspelled_key_is_reported_with_its_place_and_the_nearest_key() {
         messages("state_dirr = \"/x\"\n[iscsi]\n  lisen = \"0.0.0.0\"\nzzz = 1\n"),
         "headwater.toml:1:1: unknown key \"state_dirr\" at the top level; did you mean \"state_dir\"?\n\
          headwater.toml:3:3: unknown key \"lisen\" in [iscsi]; did you mean \"listen\"?\n\
-         headwater.toml:4:1: unknown key \"zzz\" in [iscsi]; known keys: listen, iqn_prefix"
+         headwater.toml:4:1: unknown key \"zzz\" in [iscsi]; known keys: listen, iqn_prefix, chap_md5, redirect, logout_within"
     );
 }
 
@@ -153,6 +156,41 @@ fn chap_secret_that_is_short_or_alone_is_refused_and_not_repeated() {
     assert_eq!(
         messages(&device("chap_user = \"u\"\n")),
         "headwater.toml:9:13: device.chap_user without chap_secret: CHAP needs both"
+    );
+}
+
+#[test]
+fn target_of_mutual_chap_needs_a_secret_of_its_own() {
+    let device = |rest: &str| {
+        format!(
+            "{ONE_VDISK}[[device]]\nname = \"a\"\nmac = \"525400000001\"\nvdisk = \"debian\"\nchap_user = \"u\"\n\
+             chap_secret = \"a-good-secret\"\n{rest}"
+        )
+    };
+    assert_eq!(messages(&device("chap_target_user = \"t\"\nchap_target_secret = \"another-secret\"\n")), "");
+    let report = messages(&device("chap_target_user = \"t\"\nchap_target_secret = \"a-good-secret\"\n"));
+    assert!(
+        report.starts_with("headwater.toml:12:22: device.chap_target_secret must not be chap_secret"),
+        "{report}"
+    );
+    let report = messages(&device("chap_target_user = \"t\"\n"));
+    assert_eq!(
+        report,
+        "headwater.toml:11:20: device.chap_target_user without chap_target_secret: CHAP needs both"
+    );
+}
+
+#[test]
+fn versions_are_different_numbers_and_the_current_one_is_among_them() {
+    let vdisk = |rest: &str| messages(&format!("{ONE_VDISK}{rest}"));
+    assert_eq!(vdisk("versions = [1, 2]\nversion = 1\n"), "");
+    assert_eq!(
+        vdisk("versions = [1, 1]\n"),
+        "headwater.toml:5:12: vdisk.versions must be 1 to 64 different whole numbers from 1 to 99999: [1, 2]"
+    );
+    assert_eq!(
+        vdisk("versions = [1]\nversion = 2\n"),
+        "headwater.toml:6:11: vdisk.version 2 is not among versions"
     );
 }
 

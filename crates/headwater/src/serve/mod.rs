@@ -40,8 +40,8 @@ use crate::timeline::{Clock, Recorder};
 use explain::Transport;
 use housekeeping::Housekeeping;
 
-/// How long initiators have to log out when the server stops.
-const LOGOUT_WITHIN: Duration = Duration::from_secs(3);
+/// How long the requests of NBD clients have to be answered when the server stops.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 
 /// How long write caches have to be made lasting when the server stops: what is not, can be gone on with all the same
 /// unless the host restarts, too.
@@ -194,11 +194,12 @@ impl Server {
         // Receivers that are gone have stopped already.
         let _ = stopping.send(true);
         netboot.shutdown().await;
+        let logout_within = config.iscsi.logout_within;
         let stopped = tokio::task::spawn_blocking(move || {
             if let Some(nbd) = nbd {
-                nbd.shutdown(LOGOUT_WITHIN);
+                nbd.shutdown(ANSWER_WITHIN);
             }
-            target.shutdown(LOGOUT_WITHIN);
+            target.shutdown(logout_within);
             close_write_caches(&devices);
             housekeeping.stop();
             recorder.save_changed(Duration::ZERO);
@@ -252,7 +253,7 @@ fn listen_iscsi(config: &Config) -> anyhow::Result<Vec<TcpListener>> {
         TcpListener::bind(address)
             .map_err(|error| explain::bind_failed("iSCSI", *address, Transport::Tcp, &error))
     };
-    config.iscsi_listen.iter().map(listen).collect()
+    config.iscsi.listen.iter().map(listen).collect()
 }
 
 async fn start_netboot(

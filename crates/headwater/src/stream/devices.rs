@@ -135,7 +135,7 @@ impl Devices {
         }
         let name = DeviceName::of_unknown(mac);
         let device = Device {
-            initiator: derived_initiator(&self.config.iqn_prefix, &name).ok_or(NotServed::Unknown)?,
+            initiator: derived_initiator(&self.config.iscsi.iqn_prefix, &name).ok_or(NotServed::Unknown)?,
             name,
             mac,
             vdisk: vdisk.clone(),

@@ -118,7 +118,7 @@ impl Director for BootDirector {
             tracing::error!(device = device.name.as_str(), address = %request.local, "no listener for disks can be reached there");
             return BootPlan::Refuse(format!("Headwater serves no disks on {}.", request.local));
         };
-        let prefix = &self.devices.config().iqn_prefix;
+        let prefix = &self.devices.config().iscsi.iqn_prefix;
         let target = TargetName { device: device.name.clone(), boot: Some(boot.clone()) }.format(prefix);
         slot.hand_out(&boot);
         self.saver.save(&slot);
@@ -147,7 +147,7 @@ impl BootDirector {
     fn plan_of(&self, device: &Device, boot: &BootId, local: IpAddr) -> Option<BootPlan> {
         let config = self.devices.config();
         let name = TargetName { device: device.name.clone(), boot: Some(boot.clone()) };
-        let target = name.format(&config.iqn_prefix);
+        let target = name.format(&config.iscsi.iqn_prefix);
         let (portal, nbd) = (portal(&self.portals, local), portal(&self.nbd, local));
         let title = format!("vDisk {} on {}", device.vdisk, device.name);
         let Some(files) = config.vdisk(&device.vdisk).and_then(|vdisk| vdisk.kernel.as_ref()) else {
@@ -157,6 +157,7 @@ impl BootDirector {
                 lun: LUN,
                 initiator: device.initiator.as_str().to_owned(),
                 chap: device.chap.as_ref().map(|chap| (chap.user.clone(), chap.secret.clone())),
+                mutual_chap: device.chap.as_ref().and_then(|chap| chap.target.clone()),
                 title,
             }));
         };

@@ -2,7 +2,8 @@
 use std::sync::{Arc, OnceLock};
 
 use iscsi::directory::{
-    Authentication, ChapCredentials, Coexistence, Directory, Grant, IscsiName, LoginAttempt, Refusal,
+    Authentication, ChapCredentials, ChapSecret, Coexistence, Directory, Grant, IscsiName, LoginAttempt,
+    Refusal,
 };
 
 use super::boot_id::BootIds;
@@ -31,12 +32,16 @@ impl Directory for BootDirectory {
         let slot = self.devices.by_initiator(&attempt.initiator);
         let name = slot.and_then(|slot| {
             let name = TargetName { device: slot.device.name.clone(), boot: None };
-            IscsiName::parse(&name.format(&self.devices.config().iqn_prefix))
+            IscsiName::parse(&name.format(&self.devices.config().iscsi.iqn_prefix))
         });
         name.into_iter().collect()
     }
 
     fn authentication(&self, attempt: &LoginAttempt) -> Result<Authentication, Refusal> {
+        let config = &self.devices.config().iscsi;
+        if let (Some(other), Some(_)) = (config.redirect, &attempt.target) {
+            return Err(Refusal::MovedTemporarily(other));
+        }
         let slot = match &attempt.target {
             Some(target) => Some(self.admit(attempt, target)?.1),
             // Discovery: whoever has no device sees nothing.
@@ -44,7 +49,12 @@ impl Directory for BootDirectory {
         };
         let chap = slot.and_then(|slot| slot.device.chap.clone());
         Ok(chap.map_or(Authentication::None, |chap| {
-            Authentication::Chap(ChapCredentials::one_way(chap.user, chap.secret))
+            let named = |user, secret: String| ChapSecret { user, secret: secret.into_bytes() };
+            Authentication::Chap(ChapCredentials {
+                initiator: named(chap.user, chap.secret),
+                target: chap.target.map(|(user, secret)| named(user, secret)),
+                allows_md5: config.chap_md5,
+            })
         }))
     }
 
@@ -92,7 +102,7 @@ impl BootDirectory {
         attempt: &LoginAttempt,
         name: &IscsiName,
     ) -> Result<(TargetName, Arc<DeviceSlot>), Refusal> {
-        let target = TargetName::parse(&self.devices.config().iqn_prefix, name);
+        let target = TargetName::parse(&self.devices.config().iscsi.iqn_prefix, name);
         let found = target.and_then(|target| {
             let slot = self.devices.by_name(&target.device)?;
             Some((target, slot))

@@ -1,4 +1,8 @@
 //! The golden images: opened once, when the server starts, and shared by all devices.
+//!
+//! A vDisk is the leaf of a chain as a rule: a version on older ones, whose files lie in its store. All devices of a version
+//! share one opening of it, with its map; what versions have in common they share in the page cache, being the same files.
+//! Each file is locked for reading while it is served, so that nobody changes it in place.
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -6,15 +10,18 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use block::BlockDevice;
+use diskimage::chain::Parents;
+use diskimage::storage::ReadLock;
 use diskimage::{Format, Image, OpenOptions};
 use vdisk::ImageFingerprint;
 
+use super::names::fnv1a_128;
 use crate::config::{ImageFormat, Vdisk};
 
 /// An open image.
 #[derive(Clone, Debug)]
 pub struct GoldenImage {
-    /// The vDisk's name.
+    /// The vDisk's name, without a version: what the disk is recognised by is the same for all of them.
     pub name: String,
     /// The image.
     pub device: Arc<dyn BlockDevice>,
@@ -26,23 +33,35 @@ pub struct GoldenImage {
 #[derive(Debug, Default)]
 pub struct Images {
     by_name: HashMap<String, GoldenImage>,
+    /// Of every file: nobody changes it while it is served.
+    _locks: Vec<ReadLock>,
 }
 
 impl Images {
-    /// Opens every vDisk's image.
+    /// Opens every vDisk's image: each file that is a vDisk once, however many names it has.
     ///
     /// # Errors
     /// The first that cannot be opened, with vDisk, file and reason.
     pub fn open(vdisks: &[Vdisk]) -> anyhow::Result<Self> {
-        let mut by_name = HashMap::new();
+        let mut images = Self::default();
+        let mut by_path: HashMap<&Path, GoldenImage> = HashMap::new();
         for vdisk in vdisks {
-            let image = open(vdisk).with_context(|| {
-                let (name, path) = (&vdisk.name, vdisk.path.display());
-                format!("vDisk \"{name}\": its image {path} cannot be used")
-            })?;
-            by_name.insert(vdisk.name.clone(), image);
+            let image = match by_path.get(vdisk.path.as_path()) {
+                Some(image) => image.clone(),
+                None => {
+                    let (image, locks) = open(vdisk).with_context(|| {
+                        let (name, path) = (&vdisk.name, vdisk.path.display());
+                        format!("vDisk \"{name}\": its image {path} cannot be used")
+                    })?;
+                    images._locks.extend(locks);
+                    by_path.insert(&vdisk.path, image.clone());
+                    image
+                }
+            };
+            let name = base_name(&vdisk.name).to_owned();
+            images.by_name.insert(vdisk.name.clone(), GoldenImage { name, ..image });
         }
-        Ok(Self { by_name })
+        Ok(images)
     }
 
     /// The names of all vDisks, in order.
@@ -60,13 +79,18 @@ impl Images {
     }
 }
 
-fn open(vdisk: &Vdisk) -> anyhow::Result<GoldenImage> {
-    let format = vdisk.format.map(|format| match format {
-        ImageFormat::Raw => Format::Raw,
-        ImageFormat::Vhd => Format::Vhd,
-        ImageFormat::Vhdx => Format::Vhdx,
-    });
-    let image = Image::open(&vdisk.path, OpenOptions { format, ..OpenOptions::default() })?;
+/// A vDisk's name without its version.
+fn base_name(vdisk: &str) -> &str {
+    vdisk.split_once('@').map_or(vdisk, |(name, _)| name)
+}
+
+/// An image for all that boot it, and the locks of its files.
+fn open(vdisk: &Vdisk) -> anyhow::Result<(GoldenImage, Vec<ReadLock>)> {
+    let options = options(vdisk);
+    // What the files say of each other is only sure once nobody can change them any more: they are opened to know which
+    // they are, locked, and opened again.
+    let locks = locks(vdisk, &Image::open(&vdisk.path, options.clone())?)?;
+    let image = Image::open(&vdisk.path, options)?;
     let info = image.info();
     // A disk in several files has no one file that tells when its contents change, and expanding clusters at every
     // device's every read helps nobody.
@@ -75,27 +99,61 @@ fn open(vdisk: &Vdisk) -> anyhow::Result<GoldenImage> {
         "it is a {} image; devices are served from raw, VHD and VHDX images: convert it to VHDX",
         info.format
     );
-    let fingerprint = fingerprint(&vdisk.path, image.identity())?;
+    let fingerprint = fingerprint(&vdisk.path, &image)?;
     tracing::info!(
         vdisk = vdisk.name,
         file = %vdisk.path.display(),
         format = ?info.format,
         size = %info.virtual_size,
+        files = image.layers().len(),
         log_replayed = info.log_replayed,
         "image opened"
     );
-    Ok(GoldenImage { name: vdisk.name.clone(), device: Arc::new(image), fingerprint })
+    Ok((GoldenImage { name: vdisk.name.clone(), device: Arc::new(image), fingerprint }, locks))
 }
 
-/// What changes whenever the contents do: the disk's own id, and the file's length and time of modification.
-fn fingerprint(path: &Path, identity: Option<[u8; 16]>) -> std::io::Result<ImageFingerprint> {
+/// How a vDisk's image is opened: its parents lie in its store and nowhere else.
+pub(super) fn options(vdisk: &Vdisk) -> OpenOptions {
+    let format = vdisk.format.map(|format| match format {
+        ImageFormat::Raw => Format::Raw,
+        ImageFormat::Vhd => Format::Vhd,
+        ImageFormat::Vhdx => Format::Vhdx,
+    });
+    let parents = vdisk.store.clone().map_or(Parents::Beside, Parents::In);
+    OpenOptions { format, parents, ..OpenOptions::default() }
+}
+
+fn locks(vdisk: &Vdisk, image: &Image) -> anyhow::Result<Vec<ReadLock>> {
+    let layers = image.layers();
+    let paths = layers.iter().map(|layer| layer.path.as_deref().unwrap_or(&vdisk.path));
+    paths.map(|path| Ok(ReadLock::take(path)?)).collect()
+}
+
+/// What changes whenever the contents do: the disk's own id, and of its file the length and time of modification; of a
+/// chain, a hash of those of all files.
+fn fingerprint(path: &Path, image: &Image) -> std::io::Result<ImageFingerprint> {
+    let identity = image.identity().unwrap_or_default();
+    let layers = image.layers();
+    let of_contents = match layers.as_slice() {
+        [] | [_] => length_and_time(path)?,
+        files => {
+            let mut all = Vec::new();
+            for file in files {
+                all.extend(length_and_time(file.path.as_deref().unwrap_or(path))?);
+            }
+            fnv1a_128(&all).to_be_bytes()
+        }
+    };
+    let mut bytes = [0; 32];
+    bytes.iter_mut().zip(identity.into_iter().chain(of_contents)).for_each(|(byte, part)| *byte = part);
+    Ok(ImageFingerprint(bytes))
+}
+
+fn length_and_time(path: &Path) -> std::io::Result<[u8; 16]> {
     let file = std::fs::metadata(path)?;
     let modified_s = i128::from(file.mtime());
     let modified_ns = modified_s.saturating_mul(1_000_000_000).saturating_add(i128::from(file.mtime_nsec()));
     #[allow(clippy::cast_possible_truncation, reason = "the low 64 bits tell times apart for centuries")]
-    let modified = (modified_ns as u64).to_be_bytes();
-    let parts = identity.unwrap_or_default().into_iter().chain(file.len().to_be_bytes()).chain(modified);
-    let mut bytes = [0; 32];
-    bytes.iter_mut().zip(parts).for_each(|(byte, part)| *byte = part);
-    Ok(ImageFingerprint(bytes))
+    let modified = modified_ns as u64;
+    Ok(((u128::from(file.len()) << 64) | u128::from(modified)).to_be_bytes())
 }

@@ -294,6 +294,14 @@ impl Session {
     }
 }
 
+/// Runs a program to its end, within a bound.
+pub(crate) fn outcome(program: &str, words: &[&str]) -> Io {
+    let output = Command::new("timeout").arg("30").arg(program).args(words).output().unwrap();
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    Io { ok: output.status.success(), text }
+}
+
 /// The target's name in a script.
 pub(crate) fn target_in(script: &str) -> String {
     let start = script.find(":iqn.").unwrap_or_else(|| panic!("no target in:\n{script}")) + 1;
