@@ -24,6 +24,9 @@ enum Task {
     Test(test::TestArguments),
     /// Measure us against the named peers; see docs/benchmarks.md
     Bench(bench::BenchArguments),
+    /// Serve a vDisk with an empty write cache over NBD: what the benches start
+    #[command(hide = true)]
+    ServeVolume(bench::VolumeArguments),
     /// Check the house rules that no compiler checks: dependency direction, file sizes, module docs, links
     Tidy,
 }
@@ -33,6 +36,7 @@ fn main() -> Result<()> {
         Task::Demo => demo::demo(),
         Task::Test(arguments) => test::test(&arguments),
         Task::Bench(arguments) => bench::bench(&arguments),
+        Task::ServeVolume(arguments) => bench::serve_volume(&arguments),
         Task::Tidy => tidy::tidy(),
     }
 }

@@ -21,10 +21,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("guest", &["block"]),
     ("vdisk", &["block", "diskimage"]),
     ("farm", &[]),
-    ("headwater", &["block", "diskimage", "guest", "iscsi", "meter", "netboot", "scsi", "vdisk"]),
+    (
+        "headwater",
+        &["block", "connections", "diskimage", "guest", "iscsi", "meter", "nbd", "netboot", "scsi", "vdisk"],
+    ),
     ("mutate", &[]),
     ("lab", &[]),
-    ("xtask", &["block", "diskimage", "lab"]),
+    ("xtask", &["block", "diskimage", "lab", "meter", "nbd", "vdisk"]),
 ];
 
 /// What tests may use besides.

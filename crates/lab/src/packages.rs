@@ -74,6 +74,7 @@ const NBDSH: Package = package(
 );
 const GNUTLS: Package = package("gnutls-bin", "/usr/bin/certtool", "makes certificates for tests of TLS");
 const FIO: Package = package("fio", "/usr/bin/fio", "writes to disks and verifies, and measures them");
+const IPERF3: Package = package("iperf3", "/usr/bin/iperf3", "shows what one TCP stream can do here");
 const XFSPROGS: Package = package("xfsprogs", "/sbin/mkfs.xfs", "makes file systems that can clone");
 const BTRFS: Package =
     package("btrfs-progs", "/sbin/mkfs.btrfs", "makes another kind of file systems that can clone");
@@ -96,8 +97,10 @@ pub const TEST: &[Package] = &[
 ];
 
 /// What `cargo xtask bench` needs.
-pub const BENCH: &[Package] =
-    &[QEMU_UTILS, QEMU_ISCSI, LIBISCSI, TGT, NBDKIT, NBD_SERVER, LIBNBD, FIO, XFSPROGS, TIME];
+pub const BENCH: &[Package] = &[
+    QEMU_UTILS, QEMU_ISCSI, LIBISCSI, TGT, NBDKIT, NBD_SERVER, LIBNBD, FIO, IPERF3, IPROUTE, UTIL_LINUX,
+    XFSPROGS, TIME,
+];
 
 /// Those of the packages whose file is not here.
 #[must_use]

@@ -6,14 +6,15 @@
 //! ```
 //!
 //! Address, what to do, in which order, bytes a request, depth of each connection, seconds, export, connections (all on
-//! one thread each). Prints one line of JSON: requests and bytes a second, and latencies in microseconds.
+//! one thread). Prints one line of JSON: requests and bytes a second, and latencies in microseconds.
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use nbd::client::{ChangeOptions, Client, ConnectOptions, Cookie, Event, Request, ServerAddress};
+use rustix::event::epoll;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-#[derive(Clone)]
 struct Work {
     server: ServerAddress,
     export: String,
@@ -24,11 +25,14 @@ struct Work {
     time: Duration,
 }
 
-/// What one connection did.
-struct Tally {
+/// One connection, and what it did.
+struct Blast {
+    client: Client,
+    state: u64,
+    turn: u64,
+    starts: VecDeque<(Cookie, Instant)>,
     requests: u64,
     latencies_ns: Vec<u64>,
-    took: Duration,
 }
 
 fn main() -> Result<(), Failure> {
@@ -53,31 +57,141 @@ fn main() -> Result<(), Failure> {
         time: Duration::from_secs_f64(seconds.parse()?),
     };
     let connections: u64 = rest.get(1).map_or(Ok(1), |count| count.parse())?;
-    let threads: Vec<_> = (0..connections)
-        .map(|seed| {
-            let work = work.clone();
-            std::thread::spawn(move || blast(&work, seed))
-        })
-        .collect();
-    let mut tallies = Vec::new();
-    for thread in threads {
-        tallies.push(thread.join().map_err(|_| "a connection panicked")??);
+    let mut blasts =
+        (0..connections).map(|seed| Blast::new(&work, seed)).collect::<Result<Vec<_>, Failure>>()?;
+    let data: Vec<u8> = (0..work.bytes).map(|at| (at % 251) as u8).collect();
+    let started = Instant::now();
+    if let [one] = blasts.as_mut_slice() {
+        one.run(&work, &data, started)?;
+    } else {
+        run_all(&mut blasts, &work, &data, started)?;
     }
-    report(&work, &tallies);
+    report(&work, &blasts, started.elapsed());
+    blasts.into_iter().try_for_each(|blast| Ok(blast.client.disconnect()?))
+}
+
+/// All of them in turn, whenever they have answers.
+fn run_all(blasts: &mut [Blast], work: &Work, data: &[u8], started: Instant) -> Result<(), Failure> {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for (number, blast) in blasts.iter().enumerate() {
+        let token = epoll::EventData::new_u64(number as u64);
+        epoll::add(&epoll, &blast.client, token, epoll::EventFlags::IN)?;
+    }
+    let mut busy = blasts.len();
+    for blast in blasts.iter_mut() {
+        blast.submit(work, data, started, started)?;
+        blast.client.send()?;
+    }
+    let mut events = Vec::with_capacity(256);
+    while busy > 0 {
+        events.clear();
+        epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), None)?;
+        for event in &events {
+            let blast = &mut blasts[event.data.u64() as usize];
+            let before = blast.client.in_flight();
+            let now = blast.take()?;
+            blast.submit(work, data, started, now)?;
+            blast.client.send()?;
+            if before > 0 && blast.client.in_flight() == 0 {
+                busy -= 1;
+            }
+        }
+    }
     Ok(())
 }
 
-fn report(work: &Work, tallies: &[Tally]) {
-    let rate: f64 = tallies.iter().map(|tally| tally.requests as f64 / tally.took.as_secs_f64()).sum();
-    let requests: u64 = tallies.iter().map(|tally| tally.requests).sum();
+impl Blast {
+    fn new(work: &Work, seed: u64) -> Result<Self, Failure> {
+        let options = ConnectOptions {
+            export: work.export.clone(),
+            extended_headers: false,
+            ..ConnectOptions::default()
+        };
+        let client = Client::connect(&work.server, &options)?;
+        let state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let starts = VecDeque::new();
+        Ok(Self { client, state, turn: seed, starts, requests: 0, latencies_ns: Vec::new() })
+    }
+
+    fn run(&mut self, work: &Work, data: &[u8], started: Instant) -> Result<(), Failure> {
+        let mut now = started;
+        loop {
+            self.submit(work, data, started, now)?;
+            if self.client.in_flight() == 0 {
+                return Ok(());
+            }
+            let mut finished = Vec::new();
+            self.client.receive(&mut |event| note(&event, &mut finished))?;
+            now = self.finished(&finished)?;
+        }
+    }
+
+    /// Fills the depth up, while there is time.
+    fn submit(&mut self, work: &Work, data: &[u8], started: Instant, now: Instant) -> Result<(), Failure> {
+        while now - started < work.time && self.client.in_flight() < work.depth {
+            let offset = self.place(work) * u64::from(work.bytes);
+            let request = if work.writes {
+                Request::Write { offset, data, options: ChangeOptions::default() }
+            } else {
+                Request::Read { offset, length: work.bytes, unfragmented: false }
+            };
+            let cookie = self.client.submit(&request)?;
+            self.starts.push_back((cookie, now));
+        }
+        Ok(())
+    }
+
+    /// Takes the answers that are there; the time after that.
+    fn take(&mut self) -> Result<Instant, Failure> {
+        let mut finished = Vec::new();
+        self.client.poll(&mut |event| note(&event, &mut finished))?;
+        self.finished(&finished)
+    }
+
+    fn finished(&mut self, finished: &[(Cookie, bool)]) -> Result<Instant, Failure> {
+        let now = Instant::now();
+        for &(cookie, ok) in finished {
+            if !ok {
+                return Err("a request failed".into());
+            }
+            self.requests += 1;
+            if let Some(at) = self.starts.iter().position(|(started, _)| *started == cookie)
+                && let Some((_, start)) = self.starts.remove(at)
+            {
+                self.latencies_ns.push(u64::try_from((now - start).as_nanos()).unwrap_or(u64::MAX));
+            }
+        }
+        Ok(now)
+    }
+
+    fn place(&mut self, work: &Work) -> u64 {
+        let places = self.client.export().size_bytes / u64::from(work.bytes);
+        // xorshift: repeatable, and nearly free.
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        self.turn += 1;
+        if work.random { self.state % places } else { self.turn % places }
+    }
+}
+
+fn note(event: &Event<'_>, finished: &mut Vec<(Cookie, bool)>) {
+    if let Event::Finished { cookie, result } = event {
+        finished.push((*cookie, result.is_ok()));
+    }
+}
+
+fn report(work: &Work, blasts: &[Blast], took: Duration) {
+    let requests: u64 = blasts.iter().map(|blast| blast.requests).sum();
+    let rate = requests as f64 / took.as_secs_f64();
     let percentile = |latencies: &mut Vec<u64>, part: f64| {
         latencies.sort_unstable();
         let at = ((latencies.len() as f64 * part) as usize).min(latencies.len().saturating_sub(1));
         latencies.get(at).copied().unwrap_or(0) as f64 / 1000.0
     };
-    let mut all: Vec<u64> = tallies.iter().flat_map(|tally| tally.latencies_ns.iter().copied()).collect();
+    let mut all: Vec<u64> = blasts.iter().flat_map(|blast| blast.latencies_ns.iter().copied()).collect();
     let each: Vec<f64> =
-        tallies.iter().map(|tally| percentile(&mut tally.latencies_ns.clone(), 0.99)).collect();
+        blasts.iter().map(|blast| percentile(&mut blast.latencies_ns.clone(), 0.99)).collect();
     println!(
         "{{\"requests\":{requests},\"requests_per_second\":{rate:.0},\"mb_per_second\":{:.1},\"latency_us_p50\":{:.1},\"latency_us_p99\":{:.1},\"latency_us_p99_least\":{:.1},\"latency_us_p99_most\":{:.1}}}",
         rate * f64::from(work.bytes) / 1e6,
@@ -86,61 +200,4 @@ fn report(work: &Work, tallies: &[Tally]) {
         each.iter().copied().fold(f64::INFINITY, f64::min),
         each.iter().copied().fold(0.0, f64::max),
     );
-}
-
-fn blast(work: &Work, seed: u64) -> Result<Tally, Failure> {
-    let options =
-        ConnectOptions { export: work.export.clone(), extended_headers: false, ..ConnectOptions::default() };
-    let mut client = Client::connect(&work.server, &options)?;
-    let places = client.export().size_bytes / u64::from(work.bytes);
-    let data: Vec<u8> = (0..work.bytes).map(|at| (at % 251) as u8).collect();
-    let mut tally = Tally { requests: 0, latencies_ns: Vec::new(), took: Duration::ZERO };
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut turn = seed;
-    let mut place = move || {
-        // xorshift: repeatable, and nearly free.
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        turn += 1;
-        if work.random { state % places } else { turn % places }
-    };
-    let started = Instant::now();
-    let mut starts: std::collections::VecDeque<(Cookie, Instant)> = std::collections::VecDeque::new();
-    let mut now = started;
-    let mut finished: Vec<(Cookie, bool)> = Vec::new();
-    loop {
-        while now - started < work.time && client.in_flight() < work.depth {
-            let offset = place() * u64::from(work.bytes);
-            let request = if work.writes {
-                Request::Write { offset, data: &data, options: ChangeOptions::default() }
-            } else {
-                Request::Read { offset, length: work.bytes, unfragmented: false }
-            };
-            starts.push_back((client.submit(&request)?, now));
-        }
-        if client.in_flight() == 0 {
-            break;
-        }
-        client.receive(&mut |event| {
-            if let Event::Finished { cookie, result } = event {
-                finished.push((cookie, result.is_ok()));
-            }
-        })?;
-        now = Instant::now();
-        for (cookie, ok) in finished.drain(..) {
-            if !ok {
-                return Err("a request failed".into());
-            }
-            tally.requests += 1;
-            if let Some(at) = starts.iter().position(|(started, _)| *started == cookie)
-                && let Some((_, start)) = starts.remove(at)
-            {
-                tally.latencies_ns.push(u64::try_from((now - start).as_nanos()).unwrap_or(u64::MAX));
-            }
-        }
-    }
-    tally.took = started.elapsed();
-    client.disconnect()?;
-    Ok(tally)
 }

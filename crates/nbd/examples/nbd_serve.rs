@@ -1,10 +1,10 @@
 //! Serves one disk over NBD, for tests, benches and quick trials:
 //!
 //! ```text
-//! cargo run --release -p nbd --example nbd_serve -- 127.0.0.1:10809 64M
-//! cargo run --release -p nbd --example nbd_serve -- 127.0.0.1:10809 disk.raw --read-only
-//! cargo run --release -p nbd --example nbd_serve -- /run/disk.sock disk.raw --tls CERTIFICATES
-//! cargo run --release -p nbd --example nbd_serve -- --activated disk.raw
+//! cargo run --release -p nbd --bin nbd_serve -- 127.0.0.1:10809 64M
+//! cargo run --release -p nbd --bin nbd_serve -- 127.0.0.1:10809 disk.raw --read-only
+//! cargo run --release -p nbd --bin nbd_serve -- /run/disk.sock disk.raw --tls CERTIFICATES
+//! cargo run --release -p nbd --bin nbd_serve -- --activated disk.raw
 //! ```
 //!
 //! The export has the empty name and the name `disk`. What is no size (64M, 2G) is a raw image file; what begins with

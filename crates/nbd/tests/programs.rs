@@ -409,12 +409,9 @@ fn unix_socket_is_reached_by_uri() {
 /// libnbd plays systemd: it opens the socket and starts the server with it.
 #[test]
 fn inherited_socket_is_served() {
-    // Built by `cargo test` along with the tests, in the folder beside theirs.
-    let test = std::env::current_exe().unwrap();
-    let serve = test.parent().unwrap().parent().unwrap().join("examples/nbd_serve");
+    let serve = env!("CARGO_BIN_EXE_nbd_serve");
     let script = format!(
-        "h.connect_systemd_socket_activation([\"{}\", \"--activated\", \"8M\"])\nassert h.get_size() == 8 << 20\nh.pwrite(b'q' * 512, 0)\nassert h.pread(512, 0) == b'q' * 512\n",
-        serve.display()
+        "h.connect_systemd_socket_activation([\"{serve}\", \"--activated\", \"8M\"])\nassert h.get_size() == 8 << 20\nh.pwrite(b'q' * 512, 0)\nassert h.pread(512, 0) == b'q' * 512\n"
     );
     succeed(NBDSH, "nbdsh", &["-c", &script]);
 }

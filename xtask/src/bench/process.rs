@@ -65,8 +65,8 @@ impl Server {
         }
     }
 
-    /// As [`cpu`](Self::cpu), with that of the children that have ended, once no more is added to it: children that served
-    /// a connection end a moment after it.
+    /// User and system time of all its threads so far and of its children that have ended, once no more is added to it:
+    /// children that served a connection end a moment after it.
     pub(crate) fn settled_cpu(&self) -> Result<Duration> {
         let mut last = self.spent(4)?;
         for _ in 0..SETTLE_TRIES {
@@ -80,9 +80,13 @@ impl Server {
         Ok(last)
     }
 
-    /// User and system time of all its threads so far.
-    pub(crate) fn cpu(&self) -> Result<Duration> {
-        self.spent(2)
+    /// What of its memory is resident, in KiB.
+    pub(crate) fn resident_kib(&self) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.pid);
+        let status = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.trim().split(' ').next()?.parse().ok());
+        kib.with_context(|| format!("no VmRSS in {path}"))
     }
 
     /// The sum of the first `fields` of the four times that the kernel counts: its own in user and system mode, and those

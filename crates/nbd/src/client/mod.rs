@@ -11,6 +11,7 @@ mod stream;
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -277,9 +278,30 @@ impl Client {
         if self.replies.in_flight() == 0 {
             return Err(ClientError::NotSent("nothing is in flight that could be waited for"));
         }
+        while self.poll(sink)? == 0 {
+            let writes = !self.outbox.is_empty() || self.stream.wants_write();
+            self.stream.wait(true, writes)?;
+        }
+        Ok(())
+    }
+
+    /// Sends what is gathered, as far as the connection takes it without waiting.
+    ///
+    /// # Errors
+    /// A connection that fails.
+    pub fn send(&mut self) -> Result<(), ClientError> {
+        self.send_some().map(|_| ())
+    }
+
+    /// As [`receive`](Self::receive), without waiting: how many events there were. For those who wait for several
+    /// clients at once, by their file descriptors.
+    ///
+    /// # Errors
+    /// A connection that fails, or a server that breaks the protocol.
+    pub fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<usize, ClientError> {
         let mut seen = 0_usize;
+        self.send_some()?;
         loop {
-            self.send_some()?;
             loop {
                 let taken = self.replies.receive(self.inbox.filled(), &mut |event| {
                     seen = seen.saturating_add(1);
@@ -290,13 +312,10 @@ impl Client {
                     break;
                 }
             }
-            if seen > 0 {
-                return Ok(());
+            if seen > 0 || !self.fill()? {
+                return Ok(seen);
             }
-            if !self.fill()? {
-                let writes = !self.outbox.is_empty() || self.stream.wants_write();
-                self.stream.wait(true, writes)?;
-            }
+            self.send_some()?;
         }
     }
 
@@ -484,6 +503,12 @@ impl Request<'_> {
             | Self::Cache { offset, length } => (offset, length, Expected::Nothing),
             Self::BlockStatus { offset, length, one } => (offset, length, Expected::Extents { one }),
         }
+    }
+}
+
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 }
 
