@@ -1,8 +1,8 @@
 //! What servers of block protocols have in common about their connections, whatever they speak.
 //!
 //! [`ByteQueue`] is a connection's input or output, [`Slots`] bound how many connections there are, [`TcpSetup`] says what
-//! their sockets are like, and [`Quiet`] keeps a peer's repeated mistakes from filling the log. None of it knows a protocol
-//! or a device.
+//! their sockets are like, [`Quiet`] keeps a peer's repeated mistakes from filling the log, and [`Workers`] wait for storage
+//! in their place. None of it knows a protocol or a device.
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,8 +19,10 @@ mod bytes;
 mod quiet;
 mod slots;
 mod tcp;
+mod workers;
 
 pub use bytes::ByteQueue;
 pub use quiet::Quiet;
 pub use slots::{Slot, Slots};
 pub use tcp::{CongestionControl, TcpSetup};
+pub use workers::{Crew, Job, Lane, Workers};

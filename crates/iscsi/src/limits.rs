@@ -63,16 +63,12 @@ pub(crate) const WORKER_READ_BYTES: u64 = 256 * 1024;
 /// Requests of one connection that are with the workers at a time; more wait in the connection.
 pub(crate) const MAX_LENT_TASKS: usize = 32;
 
-/// Threads that may wait for one disk at a time: fewer than any crew has, so that a disk whose store hangs leaves some
-/// to the others, and as many as keep a disk of spindles busy.
-pub(crate) const WORKERS_A_DISK: usize = 6;
+/// Threads that may wait for one disk at a time: as many as keep a store busy.
+pub(crate) const WORKERS_A_DISK: usize = 16;
 
 /// Threads that may wait for storage in all, when those that there always are do not suffice. Each costs some tens of
-/// KiB; more than this many stores do not hang apart from each other.
+/// KiB. A store that hangs takes half of them at most, a second one half of the rest, and so on.
 pub(crate) const MAX_IO_WORKERS: usize = 256;
-
-/// How long a thread beyond those that there always are waits for something to do.
-pub(crate) const WORKER_IDLE: Duration = Duration::from_secs(10);
 
 /// What the kernel may hold of a connection's output. Left to itself it grows to megabytes, which a receiver on a busy
 /// machine drops and has sent again (measured: a sixth of the rate), and which a slow reader would hold. It covers

@@ -47,6 +47,13 @@ pub(crate) const MAX_LENT_JOBS: usize = 64;
 /// See [`MAX_LENT_JOBS`].
 pub(crate) const MAX_LENT_BYTES: u64 = 8 * 1024 * 1024;
 
+/// Threads that may wait for one export's device at a time: as many as keep a store busy.
+pub(crate) const WORKERS_AN_EXPORT: usize = 16;
+
+/// Threads that may wait for storage in all, when those that there always are do not suffice. Each costs some tens of
+/// KiB. A store that hangs takes half of them at most, a second one half of the rest, and so on.
+pub(crate) const MAX_IO_WORKERS: usize = 256;
+
 /// Changes without a payload are done on the spot up to this length: a longer one may keep a thread busy.
 pub(crate) const INLINE_CHANGE_BYTES: u64 = 1024 * 1024;
 

@@ -3,7 +3,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use block::{ByteLength, ByteRange, Patience};
-use meter::Recorder;
 use scsi::{
     AdditionalSense, CheckCondition, Failure, Rejection, SenseKey, TaskKind, Transfer, UnitAttention,
 };
@@ -15,7 +14,6 @@ use super::mailbox::{Completion, ConnectionId, Fence, Letter, Message, Opened, W
 use super::outbox::Outbox;
 use super::questions;
 use super::registry::SessionLife;
-use super::workers::Lane;
 use crate::directory::{IscsiName, LoginAttempt, RequestKind, SessionEnd};
 use crate::limits::{MAX_LENT_TASKS, MIN_SPAN_BYTES, OUTPUT_MARK_BYTES, WORKER_READ_BYTES};
 use crate::login::Established;
@@ -25,7 +23,8 @@ use crate::session::{
     Admission, Event, Flow, ManageResponse, NewCommand, Outcome, ReadProgress, Scope, SendTargets, Session,
     SessionStart, Violation,
 };
-use connections::ByteQueue;
+use connections::{ByteQueue, Lane};
+use meter::{Account, Recorder, StoreId};
 
 /// A session and what it may touch.
 pub(super) struct Full {
@@ -34,6 +33,7 @@ pub(super) struct Full {
     /// `None` in a discovery session.
     pub(super) life: Option<SessionLife>,
     units: Arc<scsi::Units>,
+    store: StoreId,
     attempt: LoginAttempt,
     complaints: Arc<Complaints>,
     /// Tasks that run although another session had them aborted, and that session's fence.
@@ -70,13 +70,11 @@ pub(super) enum Step {
 impl Full {
     pub(super) fn new(established: Established, opened: Option<Opened>, complaints: Arc<Complaints>) -> Self {
         let Established { attempt, parameters, cid, cmd_sn, stat_sn } = established;
-        let (units, life, recorder) = match opened {
-            Some(Opened { units, life, account, .. }) => {
-                let recorder = life.as_ref().map(|_| account.meter.open());
-                (units, life, recorder)
-            }
-            None => (Arc::new(scsi::Units::new(&attempt.port(), [])), None, None),
+        let (units, life, account) = match opened {
+            Some(Opened { units, life, account, .. }) => (units, life, account),
+            None => (Arc::new(scsi::Units::new(&attempt.port(), [])), None, Account::default()),
         };
+        let recorder = life.as_ref().map(|_| account.meter.open());
         let target = attempt.target.as_ref().map_or("discovery", IscsiName::as_str);
         let peer = attempt.peer;
         let span = tracing::info_span!("iscsi_session", %peer, initiator = %attempt.initiator, target);
@@ -87,6 +85,7 @@ impl Full {
             span,
             life,
             units,
+            store: account.store,
             attempt,
             complaints,
             fenced: Vec::new(),
@@ -434,7 +433,7 @@ impl Full {
     /// Where a command waits for its disk.
     fn lane(&self, itt: u32) -> Lane {
         let unit = self.session.lun_of(itt).and_then(|lun| self.units.unit(lun));
-        unit.map_or(Lane::COMMON, Lane::of)
+        Lane { store: self.store.0, disk: unit.map_or(0, |unit| Arc::as_ptr(unit).addr()) }
     }
 
     fn run_on_worker(&self, itt: u32, mut work: Work, data: Vec<u8>, context: &Context, id: ConnectionId) {

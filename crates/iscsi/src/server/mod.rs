@@ -17,7 +17,6 @@ mod outbox;
 mod questions;
 mod registry;
 mod shared;
-mod workers;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -31,11 +30,11 @@ use crate::directory::{Directory, IscsiName, SessionEnd};
 use crate::limits::{MAX_IO_WORKERS, MAX_WRITE_BYTES, REPLACE_WAIT, WORKERS_A_DISK};
 use acceptor::{Acceptor, StopSignal};
 use budget::Budget;
+use connections::{Crew, Workers};
 use event_loop::EventLoop;
 use mailbox::{Mailbox, Message};
 use registry::Registry;
 use shared::Shared;
-use workers::{Crew, Workers};
 
 /// The iSCSI target server.
 #[derive(Debug)]
@@ -135,12 +134,12 @@ impl ServerHandle {
 
 fn io_crew(config: &ServerConfig) -> Crew {
     let least = config.io_threads();
-    Crew { least, most: least.max(MAX_IO_WORKERS), a_lane: WORKERS_A_DISK }
+    Crew { least, most: least.max(MAX_IO_WORKERS), a_lane: WORKERS_A_DISK, stores_leave_room: true }
 }
 
 fn login_crew(config: &ServerConfig) -> Crew {
     let all = config.login_workers;
-    Crew { least: all, most: all, a_lane: all.max(1) }
+    Crew { least: all, most: all.max(1), a_lane: all.max(1), stores_leave_room: false }
 }
 
 impl std::fmt::Debug for ServerHandle {

@@ -6,11 +6,11 @@ use super::link::post;
 use super::mailbox::{ConnectionId, Letter, Mailbox, Message, Opened};
 use super::registry::{Entrant, NoEntry};
 use super::shared::Shared;
-use super::workers::Lane;
 use crate::directory::{IscsiName, LoginAttempt, Refusal};
 use crate::limits::REPLACE_WAIT;
 use crate::login::{CHALLENGE_BYTES, Challenge, NotOpened};
 use crate::session::SendTargets;
+use connections::Lane;
 
 /// A CHAP challenge from the operating system's random source.
 ///
@@ -28,7 +28,7 @@ pub(super) fn challenge() -> Result<Challenge, getrandom::Error> {
 pub(super) fn ask_authentication(context: &Context, id: ConnectionId, attempt: LoginAttempt) {
     let (shared, post) = (Arc::clone(&context.shared), post(context));
     context.shared.logins.submit(
-        Lane::COMMON,
+        Lane::default(),
         Box::new(move || {
             post(Message::To(id, Letter::Authentication(shared.directory.authentication(&attempt))));
         }),
@@ -53,7 +53,7 @@ pub(super) fn ask_open(
         return;
     };
     context.shared.logins.submit(
-        Lane::COMMON,
+        Lane::default(),
         Box::new(move || {
             let opened = open(&shared, &mailbox, (id, arrival_number), attempt, target, tsih);
             mailbox.post(Message::To(id, Letter::Opened(opened)));
@@ -100,7 +100,7 @@ fn open(
 pub(super) fn ask_targets(context: &Context, id: ConnectionId, attempt: LoginAttempt, asked: SendTargets) {
     let (shared, post) = (Arc::clone(&context.shared), post(context));
     context.shared.logins.submit(
-        Lane::COMMON,
+        Lane::default(),
         Box::new(move || {
             let mut targets = shared.directory.discover(&attempt);
             if let SendTargets::Named(name) = asked {

@@ -5,8 +5,8 @@ use super::budget::Budget;
 use super::complaints::Complaints;
 use super::config::ServerConfig;
 use super::registry::Registry;
-use super::workers::Workers;
 use crate::directory::Directory;
+use connections::Workers;
 
 /// The parts that connections on every thread need.
 pub(super) struct Shared {

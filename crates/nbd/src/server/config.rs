@@ -12,7 +12,7 @@ use crate::handshake::TlsPolicy;
 pub struct ServerConfig {
     /// Event loop threads; 0: one for each core.
     pub threads: usize,
-    /// Threads that wait for storage; 0: four for each core, at least 8.
+    /// Threads that wait for storage; 0: four for each core, at least 8. More are started while all of them wait.
     pub io_workers: usize,
     /// Threads that wait for the [`Exports`](crate::exports::Exports).
     pub question_workers: usize,

@@ -25,7 +25,6 @@ mod shared;
 mod slab;
 mod tls;
 mod traffic;
-mod workers;
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,13 +36,13 @@ pub use listener::{ListenAddress, Listener};
 pub use tls::{ClientCertificates, TlsError, TlsServer};
 
 use crate::exports::Exports;
-use crate::limits::{MAX_LENT_BYTES, STOP_PATIENCE};
+use crate::limits::{MAX_IO_WORKERS, MAX_LENT_BYTES, STOP_PATIENCE, WORKERS_AN_EXPORT};
 use acceptor::{Acceptor, StopSignal};
 use budget::Budget;
+use connections::{Crew, Workers};
 use event_loop::EventLoop;
 use mailbox::{Mailbox, Message};
 use shared::Shared;
-use workers::Workers;
 
 pub(crate) use tls::{certificates, in_file, unusable};
 
@@ -77,8 +76,8 @@ impl NbdServer {
             // A single connection always gets what it may use.
             budget: Budget::new(config.max_waiting_bytes.max(MAX_LENT_BYTES)),
             unsent_bytes: std::sync::atomic::AtomicUsize::new(0),
-            io: Workers::start("nbd-io", config.io_threads())?,
-            questions: Workers::start("nbd-ask", config.question_workers)?,
+            io: Workers::start("nbd-io", io_crew(&config))?,
+            questions: Workers::start("nbd-ask", question_crew(&config))?,
             config,
         });
         let made: Vec<_> = (0..shared.config.loop_threads())
@@ -129,6 +128,16 @@ impl ServerHandle {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         Ok(())
     }
+}
+
+fn io_crew(config: &ServerConfig) -> Crew {
+    let least = config.io_threads();
+    Crew { least, most: least.max(MAX_IO_WORKERS), a_lane: WORKERS_AN_EXPORT, stores_leave_room: true }
+}
+
+fn question_crew(config: &ServerConfig) -> Crew {
+    let all = config.question_workers.max(1);
+    Crew { least: all, most: all, a_lane: all, stores_leave_room: false }
 }
 
 impl std::fmt::Debug for ServerHandle {

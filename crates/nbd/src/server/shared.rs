@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicUsize;
 use super::budget::Budget;
 use super::complaints::Complaints;
 use super::config::ServerConfig;
-use super::workers::Workers;
 use crate::exports::Exports;
+use connections::Workers;
 
 /// The parts that connections on every thread need.
 pub(super) struct Shared {

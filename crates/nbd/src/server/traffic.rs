@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use block::{BlockError, ByteLength, ByteOffset, Patience};
+use connections::Lane;
 use meter::{Kind, Recorder};
 
 use super::changes::{self, Change};
@@ -485,16 +486,25 @@ impl Traffic {
         self.lent_bytes = self.lent_bytes.saturating_add(bytes);
         let (opened, cancelled) = (Arc::clone(&self.opened), Arc::clone(&self.cancelled));
         let (mailbox, id) = (Arc::clone(&context.mailbox), self.id);
-        context.shared.io.submit(Box::new(move || {
-            let run = || job.run(&opened.export.device, Patience::Blocking, &cancelled);
-            // A panic of the device becomes a failure of the one request.
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_or_else(|_| {
-                tracing::error!("a block device panicked; the request is answered with an error");
-                Err(BlockError::Corrupt { what: "the device panicked".to_owned() })
-            });
-            drop(opened);
-            mailbox.post(Message::To(id, Letter::Done(Done { whose, bytes, result, share })));
-        }));
+        let account = &self.opened.export.account;
+        let lane = Lane {
+            store: account.store.0,
+            disk: Arc::as_ptr(&self.opened.export.device).cast::<()>().addr(),
+        };
+        context.shared.io.submit(
+            lane,
+            Box::new(move || {
+                let run = || job.run(&opened.export.device, Patience::Blocking, &cancelled);
+                // A panic of the device becomes a failure of the one request.
+                let result =
+                    std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_or_else(|_| {
+                        tracing::error!("a block device panicked; the request is answered with an error");
+                        Err(BlockError::Corrupt { what: "the device panicked".to_owned() })
+                    });
+                drop(opened);
+                mailbox.post(Message::To(id, Letter::Done(Done { whose, bytes, result, share })));
+            }),
+        );
         Ok(())
     }
 
