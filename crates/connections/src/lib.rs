@@ -1,8 +1,8 @@
 //! What servers of block protocols have in common about their connections, whatever they speak.
 //!
 //! [`ByteQueue`] is a connection's input or output, [`Slots`] bound how many connections there are, [`TcpSetup`] says what
-//! their sockets are like, [`Quiet`] keeps a peer's repeated mistakes from filling the log, and [`Workers`] wait for storage
-//! in their place. None of it knows a protocol or a device.
+//! their sockets are like, [`Quiet`] keeps a peer's repeated mistakes from filling the log, [`Workers`] wait for storage
+//! in their place, and [`Alarms`] say when they want to go on. None of it knows a protocol or a device.
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -15,12 +15,14 @@
     allow(clippy::arithmetic_side_effects, reason = "a test that overflows fails, as it should")
 )]
 
+mod alarms;
 mod bytes;
 mod quiet;
 mod slots;
 mod tcp;
 mod workers;
 
+pub use alarms::Alarms;
 pub use bytes::ByteQueue;
 pub use quiet::Quiet;
 pub use slots::{Slot, Slots};

@@ -2,12 +2,15 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use block::{ByteOffset, Patience};
 use common::initiator::{Initiator, cdb10};
 use common::{Gated, Lab, Rules, memory};
 use iscsi::directory::SessionEnd;
-use meter::{Kind, Totals};
+use meter::{Kind, Limiter, Rates, Totals};
 
+const ABORT_TASK: u8 = 1;
 const ABORT_TASK_SET: u8 = 2;
 const MACHINE: &str = "iqn.2026-01.lab:machine";
 
@@ -16,6 +19,22 @@ fn counts(totals: &Totals, kind: Kind) -> (u64, u64, u64, u64) {
     let totals = totals.of(kind);
     assert_eq!(totals.latency.count(), totals.requests, "every request has its time");
     (totals.requests, totals.errors, totals.bytes, totals.waited)
+}
+
+/// Sends a ping, which must be answered next.
+fn ping(initiator: &mut Initiator) {
+    let (mut ping, _) = initiator.command(0x80, u32::MAX, &[]);
+    ping[0] = 0;
+    initiator.send(ping, &[]).unwrap();
+    assert_eq!(initiator.receive().unwrap().opcode(), 0x20);
+}
+
+/// A disk that may have a byte a second: its first request goes at once, an hour into debt.
+fn slow() -> Rules {
+    let rates = Rates { bytes_per_second: Some(1), requests_per_second: None, burst: Duration::ZERO };
+    let mut rules = Rules::default();
+    rules.account.limiter = Arc::new(Limiter::new(rates));
+    rules
 }
 
 #[test]
@@ -58,11 +77,7 @@ fn meter_tells_commands_that_wait_and_those_that_were_never_answered() {
     gated.wait_for(3);
     assert_eq!(meter.totals().in_flight, 3);
     initiator.manage(ABORT_TASK_SET, 0).unwrap();
-    // A ping behind it: when that is answered, the abort is known.
-    let (mut ping, _) = initiator.command(0x80, u32::MAX, &[]);
-    ping[0] = 0;
-    initiator.send(ping, &[]).unwrap();
-    assert_eq!(initiator.receive().unwrap().opcode(), 0x20);
+    ping(&mut initiator); // behind the abort: when it is answered, the abort is known
     gated.open();
     assert_eq!(initiator.receive().unwrap().opcode(), 0x22, "the answer to the abort, and none to a read");
     drop(initiator);
@@ -76,4 +91,42 @@ fn meter_tells_commands_that_wait_and_those_that_were_never_answered() {
     let totals = meter.totals();
     assert_eq!(counts(&totals, Kind::Read), (1, 0, 512, 1));
     assert_eq!((totals.connections, totals.reconnects), (2, 1));
+}
+
+#[test]
+fn limited_commands_wait_while_pings_and_aborts_are_answered() {
+    let (rules, disk) = (slow(), memory(1));
+    let (meter, limiter) = (Arc::clone(&rules.account.meter), Arc::clone(&rules.account.limiter));
+    let lab = Lab::serve(Arc::clone(&disk), rules);
+    let mut initiator = Initiator::login(lab.address(), MACHINE, 1).unwrap();
+    initiator.read(0, 8).unwrap();
+    let write = initiator.start_write(8, &[5; 1024]).unwrap();
+    let read = initiator.start_read(8, 2).unwrap();
+    let late = initiator.start_write(64, &[6; 512]).unwrap();
+    ping(&mut initiator);
+    let mut found = [0; 512];
+    disk.read(ByteOffset::new(8 * 512), &mut found, Patience::Now).unwrap();
+    assert_eq!((found, meter.totals().held_back), ([0; 512], 3));
+    initiator.manage(ABORT_TASK, late).unwrap();
+    assert_eq!(initiator.receive().unwrap().opcode(), 0x22, "what waits is aborted at once");
+    limiter.set(Rates::UNLIMITED);
+    let (first, second) = (initiator.receive().unwrap(), initiator.receive().unwrap());
+    assert_eq!((first.opcode(), first.u32_at(16)), (0x21, write), "in their order");
+    assert_eq!((second.opcode(), second.u32_at(16), second.data), (0x25, read, vec![5; 1024]));
+    assert_eq!(initiator.read(64, 1).unwrap(), [0; 512], "the aborted write");
+}
+
+#[test]
+fn session_that_is_lost_while_its_commands_wait_ends() {
+    let rules = slow();
+    let meter = Arc::clone(&rules.account.meter);
+    let lab = Lab::serve(memory(1), rules);
+    let mut initiator = Initiator::login(lab.address(), MACHINE, 1).unwrap();
+    initiator.read(0, 8).unwrap();
+    initiator.start_write(8, &[5; 1024]).unwrap();
+    initiator.start_read(8, 2).unwrap();
+    ping(&mut initiator);
+    drop(initiator);
+    lab.seen.wait("the end", |log| log.ended == [SessionEnd::ConnectionLost]);
+    assert_eq!((meter.totals().unanswered, meter.totals().of(Kind::Write).requests), (2, 0));
 }

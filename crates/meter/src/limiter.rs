@@ -153,6 +153,12 @@ impl Gate {
         Err(pass.due)
     }
 
+    /// Nothing waits, and there is no limit: every request may go.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.waiting.is_none() && !self.limiter.is_limited()
+    }
+
     /// Whether a request has been told to wait.
     #[must_use]
     pub fn is_waiting(&self) -> bool {

@@ -1,4 +1,5 @@
 //! A session in full feature phase, joined to its disks: commands are carried out here, on the spot or on a worker.
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use scsi::{
 
 use super::complaints::Complaints;
 use super::event_loop::Context;
+use super::holding::Held;
 use super::link::{Work, post};
 use super::mailbox::{Completion, ConnectionId, Fence, Letter, Message, Opened, Worked};
 use super::outbox::Outbox;
@@ -24,7 +26,7 @@ use crate::session::{
     SessionStart, Violation,
 };
 use connections::{ByteQueue, Lane};
-use meter::{Account, Recorder, StoreId};
+use meter::{Account, Gate, Recorder, StoreId};
 
 /// A session and what it may touch.
 pub(super) struct Full {
@@ -43,7 +45,10 @@ pub(super) struct Full {
     /// Answered, and neither counted nor told to the observer yet.
     answered: Vec<Answered>,
     /// `None` in a discovery session, and when the session is over.
-    recorder: Option<Recorder>,
+    pub(super) recorder: Option<Recorder>,
+    pub(super) gate: Gate,
+    /// Commands that a limit holds back, in their order.
+    pub(super) held: VecDeque<Held>,
 }
 
 /// A command that was answered.
@@ -92,6 +97,8 @@ impl Full {
             waiting: Vec::new(),
             answered: Vec::new(),
             recorder,
+            gate: Gate::new(account.limiter),
+            held: VecDeque::new(),
         }
     }
 
@@ -108,7 +115,12 @@ impl Full {
             Event::Command(command) => self.command(&command, out, context, id),
             Event::WriteReady { itt, mut work, data } => {
                 work.arrived = context.now;
-                self.run(itt, work, data, out, context, id);
+                let limited = self.limited_bytes(&work);
+                if self.must_wait(limited, context) {
+                    self.hold_run(itt, work, limited, data);
+                } else {
+                    self.run(itt, work, data, out, context, id);
+                }
             }
             Event::Manage(request) => self.manage(&request, out, context, id),
             Event::SendTargets(SendTargets::Own) => {
@@ -144,7 +156,7 @@ impl Full {
                 Ok(ReadProgress::More | ReadProgress::Aborted(_)) => {}
                 Ok(ReadProgress::Done(work)) => self.observe(&work, true),
                 Err(Failure::WouldBlock) => {
-                    if self.session.lent() >= MAX_LENT_TASKS {
+                    if self.session.lent().saturating_sub(self.held.len()) >= MAX_LENT_TASKS {
                         break;
                     }
                     self.read_on_worker(itt, context, id);
@@ -239,6 +251,7 @@ impl Full {
         {
             self.answer(itt, &work, &Ok(()), out);
         }
+        self.drop_aborted(out);
         running.retain(|itt| self.session.runs_aborted(*itt));
         if !running.is_empty() {
             self.fenced.push((running, fence));
@@ -282,11 +295,19 @@ impl Full {
             return self.refuse(*itt, cdb[0], moves, check.into(), out);
         }
         let work = Work { task, arrived: context.now, waited: false };
+        let limited = self.limited_bytes(&work);
         match self.session.admit(*itt, flow, work, data, out) {
-            Admission::Moves => {}
+            Admission::Moves => {
+                if matches!(flow, Flow::In(_)) && self.must_wait(limited, context) {
+                    self.hold_read(*itt, limited);
+                }
+            }
             // Nothing of its Data-In is wanted.
             Admission::Run(work, _) if matches!(flow, Flow::In(_)) => {
                 self.answer(*itt, &work, &Ok(()), out);
+            }
+            Admission::Run(work, data) if self.must_wait(limited, context) => {
+                self.hold_run(*itt, work, limited, data.to_vec());
             }
             Admission::Run(work, data) => match work.task.run(data, Patience::Now) {
                 Err(Failure::WouldBlock) => self.run_on_worker(*itt, work, data.to_vec(), context, id),
@@ -317,7 +338,7 @@ impl Full {
     }
 
     /// Carries out a task whose data is complete.
-    fn run(
+    pub(super) fn run(
         &mut self,
         itt: u32,
         work: Work,
@@ -486,6 +507,7 @@ impl Full {
             }
         }
         self.session.abort(itt, scope, reaches_others, out);
+        self.drop_aborted(out);
     }
 }
 

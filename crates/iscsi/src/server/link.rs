@@ -28,8 +28,8 @@ use crate::session::PORTAL_GROUP_TAG;
 use connections::ByteQueue;
 use connections::Slot;
 
-/// Rounds of one turn.
-const TURN_ROUNDS: u32 = 16;
+/// Rounds of one turn: each sends some hundred KiB. An initiator's window of commands bounds what it asks for in one.
+const TURN_ROUNDS: u32 = 4;
 
 /// A command on its way: the task, and when its last byte came.
 #[derive(Debug)]
@@ -43,6 +43,8 @@ pub(super) struct Work {
 /// One connection.
 pub(super) struct Link {
     id: ConnectionId,
+    /// It waits for its turn; the event loop's.
+    pub(super) is_in_line: bool,
     /// `None` when it is closed and tasks of the session still run.
     stream: Option<TcpStream>,
     peer: SocketAddr,
@@ -84,12 +86,15 @@ pub(super) enum Turn {
     Idle,
     /// There is more to do.
     Again,
+    /// There is more to do then: a limit holds it back.
+    At(Instant),
 }
 
 impl Link {
     pub(super) fn new(id: ConnectionId, arrival: Arrival, writes: Share, now: Instant) -> Self {
         Self {
             id,
+            is_in_line: false,
             stream: Some(arrival.stream),
             peer: arrival.peer,
             local: arrival.local,
@@ -125,12 +130,14 @@ impl Link {
         self.share_writes();
         let mut rounds = TURN_ROUNDS;
         let mut progress = true;
+        let mut held_until = None;
         while progress && rounds > 0 && self.stream.is_some() {
             rounds = rounds.saturating_sub(1);
             progress = self.fill(context);
             progress |= self.take_pdus(context);
             // Before anybody learns of what was asked for.
             self.share_writes();
+            held_until = self.let_go(context);
             progress |= self.pump(context);
             self.tell();
             progress |= self.flush();
@@ -140,7 +147,22 @@ impl Link {
         }
         self.tell();
         self.give_back_buffers(&mut context.buffers);
-        if progress && self.stream.is_some() { Turn::Again } else { Turn::Idle }
+        match held_until {
+            _ if self.stream.is_none() => Turn::Idle,
+            _ if progress => Turn::Again,
+            Some(until) => Turn::At(until),
+            None => Turn::Idle,
+        }
+    }
+
+    /// Has commands go on that a limit has held back; until when it holds the next one.
+    fn let_go(&mut self, context: &Context) -> Option<Instant> {
+        match &mut self.phase {
+            Phase::Full(full) if self.closing.is_none() => {
+                full.let_go(&mut self.output.queue, context, self.id)
+            }
+            _ => None,
+        }
     }
 
     /// Counts what was answered.
@@ -479,6 +501,9 @@ impl Link {
     fn close(&mut self) {
         // Dropping the socket takes it out of the poll as well.
         self.stream = None;
+        if let Phase::Full(full) = &mut self.phase {
+            full.drop_held(&mut self.output.queue);
+        }
         self.input = ByteQueue::default();
         self.output = Outbox::default();
     }

@@ -1,7 +1,8 @@
 //! The target as a server: event loop threads, an acceptor and two pools of workers around the protocol core.
 //!
 //! - `acceptor` takes connections and gives each to the `event_loop` that has fewest;
-//! - a `link` is one connection: socket, input, `outbox`, and `full`, the session joined to its disks;
+//! - a `link` is one connection: socket, input, `outbox`, and `full`, the session joined to its disks, and
+//!   `holding`, its commands that a limit holds back;
 //! - `questions` go to the directory on a worker; `registry` knows all sessions and has old ones ended before a new
 //!   one takes their place.
 mod acceptor;
@@ -11,6 +12,7 @@ mod complaints;
 mod config;
 mod event_loop;
 mod full;
+mod holding;
 mod link;
 mod mailbox;
 mod outbox;

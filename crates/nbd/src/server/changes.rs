@@ -67,6 +67,12 @@ pub(super) fn counted_as(command: &Command) -> Kind {
     }
 }
 
+/// What a request costs of a limit on bytes.
+pub(super) fn moved_bytes(command: &Command) -> u64 {
+    let moves = matches!(counted_as(command), Kind::Read | Kind::Write) || command.kind == RequestKind::Cache;
+    if moves { command.range.length().get() } else { 0 }
+}
+
 /// What a request without payload asks of the device.
 ///
 /// # Errors

@@ -14,6 +14,7 @@ use super::mailbox::{Arrival, ConnectionId, Mailbox, Message};
 use super::shared::Shared;
 use crate::exports::ConnectionEnd;
 use crate::limits::STOP_PATIENCE;
+use connections::Alarms;
 
 /// The token of the mailbox; connections count upwards from 0 and never get there.
 const MAILBOX: Token = Token(usize::MAX);
@@ -46,8 +47,10 @@ pub(super) struct EventLoop {
     context: Context,
     links: HashMap<usize, Link>,
     next_id: usize,
-    /// Connections that have more to do.
+    /// Connections that have something to do, each once, in turn.
     ready: Vec<usize>,
+    /// Those that have something to do later.
+    alarms: Alarms,
     next_tick: Instant,
     stop_at: Option<Instant>,
 }
@@ -68,6 +71,7 @@ impl EventLoop {
             links: HashMap::new(),
             next_id: 0,
             ready: Vec::new(),
+            alarms: Alarms::default(),
             next_tick: now,
             stop_at: None,
         };
@@ -79,7 +83,8 @@ impl EventLoop {
         let mut events = Events::with_capacity(EVENTS);
         while !self.is_done() {
             let timeout = if self.ready.is_empty() {
-                self.next_tick.saturating_duration_since(Instant::now())
+                let next = self.alarms.next().map_or(self.next_tick, |at| at.min(self.next_tick));
+                next.saturating_duration_since(Instant::now())
             } else {
                 Duration::ZERO
             };
@@ -98,7 +103,7 @@ impl EventLoop {
                 let Token(id) = event.token();
                 if let Some(link) = self.links.get_mut(&id) {
                     link.is_ready(event.is_readable() || event.is_read_closed(), event.is_writable());
-                    self.ready.push(id);
+                    want_turn(&mut self.ready, id, link);
                 }
             }
             for message in self.context.mailbox.take() {
@@ -106,6 +111,11 @@ impl EventLoop {
             }
             if self.context.now >= self.next_tick {
                 self.tick();
+            }
+            while let Some(id) = self.alarms.take_due(self.context.now) {
+                if let Some(link) = self.links.get_mut(&id) {
+                    want_turn(&mut self.ready, id, link);
+                }
             }
             self.give_turns();
         }
@@ -122,11 +132,13 @@ impl EventLoop {
     fn give_turns(&mut self) {
         for id in std::mem::take(&mut self.ready) {
             let Some(link) = self.links.get_mut(&id) else { continue };
+            link.is_in_line = false;
             // A panic below (in a block device, say) costs this connection, not those of other machines.
             let turn = AssertUnwindSafe(|| link.turn(&mut self.context));
             match std::panic::catch_unwind(turn) {
                 Ok(Turn::Idle) => {}
-                Ok(Turn::Again) => self.ready.push(id),
+                Ok(Turn::Again) => want_turn(&mut self.ready, id, link),
+                Ok(Turn::At(time)) => self.alarms.set(time, id),
                 Err(_) => {
                     tracing::error!("serving an NBD connection panicked; it is closed");
                     link.cut(ConnectionEnd::Lost, &self.context);
@@ -152,7 +164,7 @@ impl EventLoop {
                 // A letter to a connection that is gone is dropped, and ends the use of the export that it may bring.
                 if let Some(link) = self.links.get_mut(&id) {
                     link.deliver(letter, &mut self.context);
-                    self.ready.push(id);
+                    want_turn(&mut self.ready, id, link);
                 }
             }
         }
@@ -165,8 +177,9 @@ impl EventLoop {
         let interest = Interest::READABLE.add(Interest::WRITABLE);
         let registered = self.poll.registry().register(&mut channel, Token(id), interest);
         if let (Ok(()), None) = (&registered, self.stop_at) {
-            self.links.insert(id, link.join(channel));
-            self.ready.push(id);
+            let mut link = link.join(channel);
+            want_turn(&mut self.ready, id, &mut link);
+            self.links.insert(id, link);
             return;
         }
         self.context.mailbox.connections().fetch_sub(1, Ordering::Relaxed);
@@ -184,7 +197,7 @@ impl EventLoop {
             } else {
                 link.tick(&mut self.context);
             }
-            self.ready.push(*id);
+            want_turn(&mut self.ready, *id, link);
         }
     }
 
@@ -193,7 +206,14 @@ impl EventLoop {
         self.next_tick = at;
         for (id, link) in &mut self.links {
             link.drain(&self.context);
-            self.ready.push(*id);
+            want_turn(&mut self.ready, *id, link);
         }
+    }
+}
+
+/// Puts a connection at the end of the line, unless it stands there already: one turn each, whatever has come for it.
+fn want_turn(ready: &mut Vec<usize>, id: usize, link: &mut Link) {
+    if !std::mem::replace(&mut link.is_in_line, true) {
+        ready.push(id);
     }
 }

@@ -24,9 +24,17 @@ use connections::Slot;
 /// Rounds of one turn.
 const TURN_ROUNDS: u32 = 4;
 
+/// Messages (requests, and pieces of what is written) that are taken in one turn: as many as are worth one write of
+/// small answers. A client with a deep queue waits for its next turn as all do.
+const TURN_MESSAGES: u32 = 128;
+
 /// One connection.
 pub(super) struct Link {
     id: ConnectionId,
+    /// It waits for its turn; the event loop's.
+    pub(super) is_in_line: bool,
+    /// A limit holds the next request back until then.
+    held_until: Option<Instant>,
     /// `None` when it is closed.
     channel: Option<Channel>,
     peer: Peer,
@@ -71,6 +79,8 @@ pub(super) enum Turn {
     Idle,
     /// There is more to do.
     Again,
+    /// There is more to do then: a limit holds it back.
+    At(Instant),
 }
 
 impl Link {
@@ -79,6 +89,8 @@ impl Link {
         let handshake = Handshake::new(context.shared.config.tls.policy(arrival.peer), output.replies());
         let link = Self {
             id,
+            is_in_line: false,
+            held_until: None,
             channel: None,
             peer: Peer { address: arrival.peer, tls: None },
             phase: Phase::Handshake(Box::new(Looking { handshake, opened: None, in_tls: false })),
@@ -113,19 +125,24 @@ impl Link {
 
     /// Does what can be done without waiting.
     pub(super) fn turn(&mut self, context: &mut Context) -> Turn {
-        let mut rounds = TURN_ROUNDS;
+        let (mut rounds, mut messages) = (TURN_ROUNDS, TURN_MESSAGES);
         let mut progress = true;
-        while progress && rounds > 0 && self.channel.is_some() {
+        while progress && rounds > 0 && messages > 0 && self.channel.is_some() {
             rounds = rounds.saturating_sub(1);
             progress = self.tls_handshake(context);
             progress |= self.fill(context);
-            progress |= self.take_messages(context);
+            progress |= self.take_messages(&mut messages, context);
             progress |= self.pump(context);
             progress |= self.flush(context);
             self.end_when_done(context);
         }
         self.give_back_buffers(context);
-        if progress && self.channel.is_some() { Turn::Again } else { Turn::Idle }
+        match self.held_until.take() {
+            _ if self.channel.is_none() => Turn::Idle,
+            _ if progress => Turn::Again,
+            Some(until) => Turn::At(until),
+            None => Turn::Idle,
+        }
     }
 
     /// Ends the connection now.
@@ -272,10 +289,10 @@ impl Link {
         self.asked_at.is_none() && self.closing.is_none() && self.output.has_room(context.memory_is_scarce())
     }
 
-    /// Takes the messages in the input.
-    fn take_messages(&mut self, context: &mut Context) -> bool {
+    /// Takes the messages in the input, so many at most.
+    fn take_messages(&mut self, messages: &mut u32, context: &mut Context) -> bool {
         let mut progress = false;
-        while self.takes_input(context) && !self.input.is_empty() && self.channel.is_some() {
+        while *messages > 0 && self.takes_input(context) && !self.input.is_empty() && self.channel.is_some() {
             // The input is put aside so that its bytes can be lent while everything else changes.
             let mut input = std::mem::take(&mut self.input);
             let taken = match &mut self.phase {
@@ -287,6 +304,7 @@ impl Link {
             if taken.is_none() {
                 break;
             }
+            *messages = messages.saturating_sub(1);
             progress = true;
         }
         progress
@@ -319,6 +337,10 @@ impl Link {
         match traffic.take(input, &mut self.output, context) {
             Ok(Took::Bytes(bytes)) => Some(bytes),
             Ok(Took::NeedMore | Took::Stalled) => None,
+            Ok(Took::Held(until)) => {
+                self.held_until = Some(until);
+                None
+            }
             Ok(Took::Disconnect) => {
                 self.end(ConnectionEnd::Disconnected, context);
                 None

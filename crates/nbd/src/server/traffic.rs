@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use block::{BlockError, ByteLength, ByteOffset, Patience};
 use connections::Lane;
-use meter::{Kind, Recorder};
+use meter::{Gate, Kind, Recorder};
 
 use super::changes::{self, Change};
 use super::event_loop::Context;
@@ -33,6 +33,9 @@ pub(super) struct Traffic {
     peer: PeerAddress,
     /// Goes before `opened`: whoever hears of the end finds everything counted.
     recorder: Recorder,
+    gate: Gate,
+    /// When the request came that a limit holds back.
+    held_since: Option<Instant>,
     opened: Arc<Opened>,
     terms: Terms,
     takes_files: bool,
@@ -77,6 +80,8 @@ pub(super) enum Took {
     NeedMore,
     /// Nothing; it must be handed in again when requests have been answered.
     Stalled,
+    /// Nothing; a limit holds the next request back until then.
+    Held(Instant),
     /// The client has said goodbye.
     Disconnect,
 }
@@ -94,7 +99,8 @@ impl Traffic {
         takes_files: bool,
     ) -> Self {
         opened.ends(ConnectionEnd::Lost);
-        let recorder = opened.export.account.meter.open();
+        let account = &opened.export.account;
+        let (recorder, gate) = (account.meter.open(), Gate::new(Arc::clone(&account.limiter)));
         Self {
             id,
             peer,
@@ -111,6 +117,8 @@ impl Traffic {
             lent_bytes: 0,
             answered: Vec::new(),
             recorder,
+            gate,
+            held_since: None,
             cancelled: Arc::default(),
         }
     }
@@ -261,32 +269,54 @@ impl Traffic {
             return Ok(Took::Stalled);
         }
         let bytes = Header::wire_bytes(mode);
-        match check(&header, &self.opened.shape, self.terms) {
+        let checked = check(&header, &self.opened.shape, self.terms);
+        if let Ok(command) = &checked {
+            let is_lent_whole = !matches!(command.kind, RequestKind::Read | RequestKind::Write);
+            if is_lent_whole && !self.may_lend(PIECE_BYTES as u64) {
+                return Ok(Took::Stalled);
+            }
+            if let Err(until) = self.pass(command, context) {
+                return Ok(Took::Held(until));
+            }
+        }
+        let arrived = self.held_since.take().unwrap_or(context.now);
+        match checked {
             Err(illegal) => self.refuse(&header, illegal, out)?,
             Ok(command) if command.kind == RequestKind::Read => {
                 self.count_in();
                 let options = command.options;
-                self.reads.push_back(Read::new(header.tag, command.range, options.unfragmented, context.now));
+                self.reads.push_back(Read::new(header.tag, command.range, options.unfragmented, arrived));
             }
             Ok(command) if command.kind == RequestKind::Write => {
                 let (at, left) = (header.tag.offset, header.length);
-                let slot = self.begin(header.tag, command, context);
+                let slot = self.begin(header.tag, command, arrived);
                 self.payload = Some(Payload::Write { slot, at, left });
             }
             Ok(command) => {
-                if !self.may_lend(PIECE_BYTES as u64) {
-                    return Ok(Took::Stalled);
-                }
-                let slot = self.begin(header.tag, command, context);
+                let slot = self.begin(header.tag, command, arrived);
                 self.carry_out(slot, &command, out, context);
             }
         }
         Ok(Took::Bytes(bytes))
     }
 
-    fn begin(&mut self, tag: Tag, command: Command, context: &Context) -> usize {
+    /// Whether the limits let the request go; else until when they hold it back.
+    fn pass(&mut self, command: &Command, context: &Context) -> Result<(), Instant> {
+        if self.gate.is_open() {
+            return Ok(());
+        }
+        let was_held = self.gate.is_waiting();
+        let passed = self.gate.pass(changes::moved_bytes(command), context.now);
+        if passed.is_err() && !was_held {
+            self.recorder.hold_back();
+            self.held_since = Some(context.now);
+        }
+        passed
+    }
+
+    fn begin(&mut self, tag: Tag, command: Command, arrived: Instant) -> usize {
         self.count_in();
-        self.changes.insert(Change::new(tag, command, context.now))
+        self.changes.insert(Change::new(tag, command, arrived))
     }
 
     /// Refuses a request, when its payload, if it has one, has been read over.

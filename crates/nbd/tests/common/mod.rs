@@ -83,12 +83,15 @@ impl ExportObserver for Seen {
 
 struct LabExports {
     disk: Disk,
+    other: Option<Disk>,
     seen: Arc<Seen>,
 }
 
 /// An export that demands TLS, and one that nobody may use.
 pub(crate) const SECRET: &str = "secret";
 pub(crate) const FORBIDDEN: &str = "forbidden";
+/// A second disk, where the lab has one.
+pub(crate) const OTHER: &str = "other";
 
 impl Exports for LabExports {
     fn list(&self, peer: &Peer) -> Vec<Listed> {
@@ -98,8 +101,13 @@ impl Exports for LabExports {
     }
 
     fn open(&self, name: &str, purpose: Purpose, peer: &Peer) -> Result<Export, Refusal> {
+        let disk = match (name, &self.other) {
+            (OTHER, Some(other)) => other,
+            _ => &self.disk,
+        };
         match name {
             "" | "disk" => {}
+            OTHER if self.other.is_some() => {}
             SECRET if peer.tls.is_some() => {}
             SECRET => return Err(Refusal::TlsRequired),
             FORBIDDEN => return Err(Refusal::NotAllowed("not for you".to_owned())),
@@ -107,13 +115,13 @@ impl Exports for LabExports {
         }
         self.seen.change(|log| log.opened.push((purpose, peer.clone())));
         Ok(Export {
-            device: Arc::clone(&self.disk.device),
+            device: Arc::clone(&disk.device),
             description: "of the lab".to_owned(),
-            read_only: self.disk.read_only,
+            read_only: disk.read_only,
             multi_conn: true,
-            fast_zero: self.disk.fast_zero,
+            fast_zero: disk.fast_zero,
             observer: Arc::clone(&self.seen) as Arc<dyn ExportObserver>,
-            account: self.disk.account.clone(),
+            account: disk.account.clone(),
         })
     }
 }
@@ -145,8 +153,18 @@ impl Lab {
     }
 
     pub(crate) fn listen(listeners: Vec<Listener>, disk: Disk, config: ServerConfig) -> Self {
+        Self::listen_with(listeners, disk, None, config)
+    }
+
+    /// Serves `other` too.
+    pub(crate) fn listen_with(
+        listeners: Vec<Listener>,
+        disk: Disk,
+        other: Option<Disk>,
+        config: ServerConfig,
+    ) -> Self {
         let seen = Arc::new(Seen::default());
-        let exports = Arc::new(LabExports { disk, seen: Arc::clone(&seen) });
+        let exports = Arc::new(LabExports { disk, other, seen: Arc::clone(&seen) });
         Self { server: NbdServer::start(listeners, config, exports).unwrap(), seen }
     }
 
