@@ -128,7 +128,10 @@ fn apply(file: &mut MemoryStorage, event: &Event, survival: Survival) {
                 Survival::Whole | Survival::Lost => (0, Some(data.as_slice())),
             };
             let at = at.get().saturating_add(u64::try_from(skipped).unwrap_or(u64::MAX));
-            file.put(ByteOffset::new(at), kept.unwrap_or_default());
+            // A write of nothing changes nothing, also not the length.
+            if let Some(kept) = kept.filter(|kept| !kept.is_empty()) {
+                file.put(ByteOffset::new(at), kept);
+            }
         }
         (Event::SetLen(len), Survival::Whole) => file.set_len(*len),
         (Event::Punch(range), Survival::Whole) => file.zero(*range),

@@ -175,10 +175,20 @@ impl Footer {
         }
     }
 
-    /// As it is, of a disk of another size.
+    /// As it is, of a disk of another size. Where the creator has everybody count by the geometry, and no geometry
+    /// makes just this size, the footer's creator is changed with it.
     pub(crate) fn resized(&self, bytes: u64) -> Self {
         let geometry = DiskGeometry::of_sectors(bytes / SECTOR_BYTES);
-        Self { current_bytes: bytes, geometry, ..self.clone() }
+        let mut footer = Self { current_bytes: bytes, geometry, ..self.clone() };
+        if footer.counts_by_geometry() && geometry.sectors().saturating_mul(SECTOR_BYTES) != bytes {
+            (footer.creator, footer.creator_version, footer.creator_host) = WINDOWS;
+        }
+        footer
+    }
+
+    /// Whether the geometry says how large the disk is, because of who made the file.
+    fn counts_by_geometry(&self) -> bool {
+        CHS_CREATORS.contains(&self.creator) && self.geometry != DiskGeometry::MAX
     }
 
     pub(crate) fn encode(&self) -> FooterBytes {
@@ -259,7 +269,7 @@ impl Footer {
 
     /// How large the disk is. See the head of this module.
     pub(crate) fn virtual_bytes(&self, place: FooterPlace) -> Result<u64, Refusal> {
-        let by_geometry = CHS_CREATORS.contains(&self.creator) && self.geometry != DiskGeometry::MAX;
+        let by_geometry = self.counts_by_geometry();
         let bytes = if by_geometry {
             self.geometry.sectors().saturating_mul(SECTOR_BYTES)
         } else {

@@ -11,10 +11,9 @@
 //! is fully present is all in this file, and its bits mean nothing. The states *zero*, *unmapped* and *undefined* hide
 //! the parent: the first must; of the second the old contents may come back or zeros, and of the third anything; zeros
 //! are the one answer that tells nobody what was deleted, and the one that merges keep.
-use std::num::NonZeroU64;
-
 use block::{ByteRange, Patience};
 
+use super::layout::{BatLayout, Part, Slot, state};
 use super::region::Region;
 use super::{MIB, Metadata, Owned};
 use crate::bitmap::{BitOrder, Bitmap, Scratch};
@@ -23,8 +22,6 @@ use crate::extent::{Held, LayerExtent};
 use crate::storage::Storage;
 use crate::table::{Table, Width, claims_overlap, is_read_at_opening};
 
-/// A sector bitmap block has 2^23 bits, one for each sector of its chunk ([MS-VHDX] §2.4.2).
-const SECTORS_PER_CHUNK: u64 = 1 << 23;
 const NAME: &str = "BAT entry";
 const RULE: &str = "[MS-VHDX] §2.5.1";
 const STATE_RULE: &str = "[MS-VHDX] §2.5.1.1";
@@ -36,16 +33,10 @@ const BITMAP_BLOCK_BYTES: u64 = MIB;
 #[derive(Debug)]
 pub(super) struct Bat {
     table: Table,
-    block_bytes: NonZeroU64,
-    sector_bytes: NonZeroU64,
-    /// How many payload blocks a chunk has: a power of two, at least 16.
-    chunk_ratio: NonZeroU64,
-    virtual_bytes: u64,
+    layout: BatLayout,
     file_bytes: u64,
     /// Where no block may lie.
     owned: Vec<Owned>,
-    /// Whether the file has a parent.
-    differencing: bool,
 }
 
 /// What an entry says of its payload block.
@@ -89,37 +80,13 @@ impl Bat {
         metadata: &Metadata,
         owned: Vec<Owned>,
     ) -> Result<Self, Refusal> {
-        let differencing = metadata.parent.is_some();
-        let block_bytes = NonZeroU64::new(u64::from(metadata.block_bytes)).unwrap_or(NonZeroU64::MIN);
-        let sector_bytes = NonZeroU64::new(metadata.logical_block.bytes()).unwrap_or(NonZeroU64::MIN);
-        let chunk_bytes = SECTORS_PER_CHUNK.saturating_mul(sector_bytes.get());
-        let chunk_ratio = NonZeroU64::new(chunk_bytes / block_bytes).unwrap_or(NonZeroU64::MIN);
-        let blocks = metadata.virtual_bytes.div_ceil(block_bytes.get());
-        // [MS-VHDX] §2.5: the last entry of a file without a parent is that of the last payload block, of one with a
-        // parent that of the last sector bitmap block.
-        let entries = if differencing {
-            blocks.div_ceil(chunk_ratio.get()).saturating_mul(chunk_ratio.get().saturating_add(1))
-        } else {
-            blocks.saturating_add(blocks.saturating_sub(1) / chunk_ratio)
-        };
+        let layout = BatLayout::of(metadata);
+        let entries = layout.entries();
         let table = Table::new(region.at, entries, Width::Le64);
         if table.bytes().get() > region.length {
-            let problem = format!(
-                "a table of {entries} entries for {blocks} blocks does not fit into {} bytes",
-                region.length
-            );
-            return Err(Damage::new("BAT region", region.at, "[MS-VHDX] §2.5", problem).into());
+            return Err(layout.does_not_fit(region).into());
         }
-        let bat = Self {
-            table,
-            block_bytes,
-            sector_bytes,
-            chunk_ratio,
-            virtual_bytes: metadata.virtual_bytes,
-            file_bytes: storage.len().get(),
-            owned,
-            differencing,
-        };
+        let bat = Self { table, layout, file_bytes: storage.len().get(), owned };
         if is_read_at_opening(&bat.table) {
             bat.check_all(storage, entries)?;
         }
@@ -137,17 +104,16 @@ impl Bat {
         patience: Patience,
         scratch: &mut Scratch,
     ) -> Result<LayerExtent, ResolveError> {
-        let start = range.start().get();
-        let (block, within) = (start / self.block_bytes, start % self.block_bytes);
-        let left = self.block_bytes.get().saturating_sub(within);
+        let Part { block, within, length: left } = self.layout.part(range);
         let (held, left) = match self.payload_block(block, storage, patience)? {
             PayloadBlock::Zero => (Held::Zero, left),
             PayloadBlock::Parent => (Held::Parent, left),
             PayloadBlock::Present { at } => (Held::File { at: at.saturating_add(within) }, left),
             PayloadBlock::Partial { at } => {
                 let bitmap = self.bitmap(block, storage, patience)?;
-                let run = bitmap.run(within / self.sector_bytes, storage, patience, scratch)?;
-                let length = run.sectors.saturating_mul(self.sector_bytes.get());
+                let sector_bytes = self.layout.sector_bytes();
+                let run = bitmap.run(within / sector_bytes, storage, patience, scratch)?;
+                let length = run.sectors.saturating_mul(sector_bytes.get());
                 let held = if run.held { Held::File { at: at.saturating_add(within) } } else { Held::Parent };
                 (held, left.min(length))
             }
@@ -161,17 +127,14 @@ impl Bat {
         storage: &dyn Storage,
         patience: Patience,
     ) -> Result<PayloadBlock, ResolveError> {
-        let index = self.index_of(block);
+        let index = self.layout.index_of(block);
         let entry = self.table.get(index, storage, patience, &|index, entry| self.check(index, entry))?;
         self.payload_of_entry(entry).map_err(|(rule, problem)| self.damage(index, rule, problem).into())
     }
 
     /// The bits of a partially present block.
     fn bitmap(&self, block: u64, storage: &dyn Storage, patience: Patience) -> Result<Bitmap, ResolveError> {
-        let chunk = block / self.chunk_ratio;
-        let index = chunk
-            .saturating_mul(self.chunk_ratio.get().saturating_add(1))
-            .saturating_add(self.chunk_ratio.get());
+        let index = self.layout.index_of_bitmap(self.layout.chunk_of(block));
         let entry = self.table.get(index, storage, patience, &|index, entry| self.check(index, entry))?;
         let place = bitmap_of_entry(entry).map_err(|(rule, problem)| self.damage(index, rule, problem))?;
         let Some(at) = place else {
@@ -179,51 +142,42 @@ impl Bat {
                 format!("there is no sector bitmap for payload block {block}, which is partially present");
             return Err(self.damage(index, BITMAP_RULE, problem).into());
         };
-        // [MS-VHDX] §2.4.2: the bits of a chunk's blocks follow each other. A block has at least 256 sectors.
-        let bytes = (self.block_bytes.get() / self.sector_bytes) / 8;
-        let within = (block % self.chunk_ratio).saturating_mul(bytes);
+        let (within, bytes) = (self.layout.bitmap_offset(block), self.layout.bitmap_bytes());
         Ok(Bitmap { at: at.saturating_add(within), bytes, order: BitOrder::Lsb })
     }
 
     fn payload_of_entry(&self, entry: u64) -> Result<PayloadBlock, Broken> {
         let (state, at) = fields(entry)?;
-        match (state, self.differencing) {
-            (0, true) => Ok(PayloadBlock::Parent),
+        match (state, self.layout.is_differencing()) {
+            (state::NOT_PRESENT, true) => Ok(PayloadBlock::Parent),
             // Without a parent, a block that is not present may hold anything, zeros among them. On the other states
             // see the head of this module.
-            (0..=3, _) => Ok(PayloadBlock::Zero),
-            (6, _) => Ok(PayloadBlock::Present { at }),
-            (7, true) => Ok(PayloadBlock::Partial { at }),
-            (7, false) => Err((STATE_RULE, "it is partially present, in a file without a parent".into())),
+            (state::NOT_PRESENT..=state::UNMAPPED, _) => Ok(PayloadBlock::Zero),
+            (state::FULLY_PRESENT, _) => Ok(PayloadBlock::Present { at }),
+            (state::PARTIALLY_PRESENT, true) => Ok(PayloadBlock::Partial { at }),
+            (state::PARTIALLY_PRESENT, false) => {
+                Err((STATE_RULE, "it is partially present, in a file without a parent".into()))
+            }
             (other, _) => Err((STATE_RULE, format!("it has the reserved state {other}"))),
         }
-    }
-
-    /// Which entry is that of payload block `block`.
-    fn index_of(&self, block: u64) -> u64 {
-        block.saturating_add(block / self.chunk_ratio)
-    }
-
-    /// Which payload block's the entry at `index` is; `None` where it is a sector bitmap block's.
-    fn block_of(&self, index: u64) -> Option<u64> {
-        let stride = self.chunk_ratio.saturating_add(1);
-        let (chunk, place) = (index / stride, index % stride);
-        (place < self.chunk_ratio.get()).then(|| index.saturating_sub(chunk))
     }
 
     /// Where in the file lies what the entry at `index` stands for. Of a payload block as far as the disk has bytes in
     /// it: a file may end with those. Entries of sector bitmap blocks are not used in a file without a parent, and not
     /// looked at.
     fn claim(&self, index: u64, entry: u64) -> Result<Option<(u64, u64)>, Broken> {
-        let Some(block) = self.block_of(index) else {
-            let place = if self.differencing { bitmap_of_entry(entry)? } else { None };
-            return Ok(place.map(|at| (at, at.saturating_add(BITMAP_BLOCK_BYTES))));
-        };
-        let before = block.saturating_mul(self.block_bytes.get());
-        let used = self.virtual_bytes.saturating_sub(before).min(self.block_bytes.get());
-        // Entries behind the last block, in a file with a parent, stand for nothing.
-        let place = self.payload_of_entry(entry)?.place().filter(|_| used > 0);
-        Ok(place.map(|at| (at, at.saturating_add(used))))
+        match self.layout.slot(index) {
+            Slot::Bitmap(_) => {
+                let place = if self.layout.is_differencing() { bitmap_of_entry(entry)? } else { None };
+                Ok(place.map(|at| (at, at.saturating_add(BITMAP_BLOCK_BYTES))))
+            }
+            Slot::Payload(block) => {
+                let used = self.layout.used_bytes(block);
+                // Entries behind the last block, in a file with a parent, stand for nothing.
+                let place = self.payload_of_entry(entry)?.place().filter(|_| used > 0);
+                Ok(place.map(|at| (at, at.saturating_add(used))))
+            }
+        }
     }
 
     /// Whether the entry at `index` may be what it is.
@@ -233,13 +187,13 @@ impl Bat {
         let Some((start, end)) = claim else { return Ok(()) };
         // [MS-VHDX] §2.1: the objects of a file do not lie over each other.
         if let Some(owned) = self.owned.iter().find(|owned| start < owned.end && owned.start < end) {
-            let problem = format!("{} at {start:#x} lies over {}", self.name_of(index), owned.what);
+            let problem = format!("{} at {start:#x} lies over {}", self.layout.slot(index), owned.what);
             return Err(self.damage(index, RULE, problem));
         }
         if end > self.file_bytes {
             let problem = format!(
                 "{} at {start:#x} ends at {end:#x}, behind the end of the file at {:#x}",
-                self.name_of(index),
+                self.layout.slot(index),
                 self.file_bytes
             );
             return Err(self.damage(index, RULE, problem));
@@ -260,17 +214,8 @@ impl Bat {
         match claims_overlap(claims) {
             None => Ok(()),
             Some((one, other)) => {
-                let problem = format!("{} lies over {}", self.name_of(other), self.name_of(one));
+                let problem = format!("{} lies over {}", self.layout.slot(other), self.layout.slot(one));
                 Err(self.damage(other, RULE, problem).into())
-            }
-        }
-    }
-
-    fn name_of(&self, index: u64) -> String {
-        match self.block_of(index) {
-            Some(block) => format!("payload block {block}"),
-            None => {
-                format!("the sector bitmap block of chunk {}", index / self.chunk_ratio.saturating_add(1))
             }
         }
     }
@@ -283,8 +228,8 @@ impl Bat {
 /// Where the sector bitmap block of an entry lies, if there is one.
 fn bitmap_of_entry(entry: u64) -> Result<Option<u64>, Broken> {
     match fields(entry)? {
-        (0, _) => Ok(None),
-        (6, at) => Ok(Some(at)),
+        (state::NOT_PRESENT, _) => Ok(None),
+        (state::FULLY_PRESENT, at) => Ok(Some(at)),
         (other, _) => {
             Err((BITMAP_RULE, format!("a sector bitmap block has the state {other}, neither 0 nor 6")))
         }
@@ -341,8 +286,6 @@ mod tests {
             let entries = [(2 * ratio + 2, (10 * MIB) | 6), (2 * ratio, (50 * MIB) | 6)];
             let (bat, file) = open(&entries, &metadata).unwrap();
             assert_eq!(held_at(&bat, &file, 2 * chunk + 512), Held::File { at: 10 * MIB + 512 });
-            assert_eq!(bat.block_of(2 * ratio + 2), Some(2 * ratio));
-            assert_eq!(bat.block_of(ratio), None);
             assert_eq!(bat.table.bytes().get(), (3 * ratio + 2) * 8);
         }
     }

@@ -9,7 +9,7 @@ use block::{ByteLength, ByteOffset, ByteRange};
 use super::header::{self, Header};
 use super::layout::{BatLayout, state, within_disk};
 use super::locator::Locator;
-use super::metadata::{MAX_DISK_BYTES, Making, Metadata};
+use super::metadata::{MAX_DISK_BYTES, Making, Metadata, is_known_item};
 use super::new_bat::{NewBat, Unset};
 use super::region::{self, Region, RegionTable};
 use super::{MIB, file_type};
@@ -67,7 +67,7 @@ impl NewVhdx {
             Subtype::Differencing => (Unset::NotPresent, payload_at),
             Subtype::Dynamic => (Unset::Zero, payload_at),
             Subtype::Fixed => {
-                let payload_bytes = layout.blocks().saturating_mul(layout.block_bytes());
+                let payload_bytes = layout.blocks().saturating_mul(layout.block_bytes().get());
                 (Unset::Present { at: payload_at }, payload_at.saturating_add(payload_bytes))
             }
         };
@@ -126,7 +126,7 @@ impl NewVhdx {
         }
         let at = self.next;
         self.bat.set(index, at | state, &*self.storage)?;
-        self.next = at.saturating_add(self.layout.block_bytes());
+        self.next = at.saturating_add(self.layout.block_bytes().get());
         Ok(ByteOffset::new(at))
     }
 
@@ -146,7 +146,7 @@ impl NewVhdx {
 
 impl NewImage for NewVhdx {
     fn payload_block(&self) -> ByteLength {
-        ByteLength::new(self.layout.block_bytes())
+        ByteLength::new(self.layout.block_bytes().get())
     }
 
     fn storage(&self) -> &dyn WritableStorage {
@@ -157,7 +157,7 @@ impl NewImage for NewVhdx {
         self.check_block(block)?;
         match self.subtype {
             Subtype::Fixed => {
-                let before = block.saturating_mul(self.layout.block_bytes());
+                let before = block.saturating_mul(self.layout.block_bytes().get());
                 Ok(ByteOffset::new(self.payload_at.saturating_add(before)))
             }
             Subtype::Dynamic | Subtype::Differencing => self.allocate(block, state::FULLY_PRESENT),
@@ -335,7 +335,7 @@ fn check_carried(metadata: &Metadata, carried: &[MetadataItem]) -> Result<(), Ne
     if names.iter().zip(names.iter().skip(1)).any(|(one, other)| one == other) {
         return Err(unsupported(RULE, "an item of metadata twice".into()));
     }
-    if let Some(item) = carried.iter().find(|item| !item.is_user && Metadata::is_known_item(item.id)) {
+    if let Some(item) = carried.iter().find(|item| !item.is_user && is_known_item(item.id)) {
         return Err(unsupported(RULE, format!("the item {} among those that nobody knows", item.id)));
     }
     let fits = |bytes: &Vec<u8>| ByteLength::of(bytes).get() <= METADATA.length;

@@ -3,9 +3,14 @@
 //! Payload blocks come in chunks. A chunk has as many as one sector bitmap block has bits for: 2^23 sectors. After the
 //! entries of a chunk's payload blocks stands that of its sector bitmap block, in every file, also in those that have
 //! no parent and so no sector bitmaps.
+use std::fmt;
 use std::num::NonZeroU64;
 
+use block::ByteRange;
+
+use super::region::Region;
 use super::{MIB, Metadata};
+use crate::error::Damage;
 
 /// A sector bitmap block has 2^23 bits, one for each sector of its chunk ([MS-VHDX] §2.4.2).
 const SECTORS_PER_CHUNK: u64 = 1 << 23;
@@ -36,6 +41,25 @@ pub(super) enum Slot {
     Payload(u64),
     /// Of the sector bitmap block of this chunk.
     Bitmap(u64),
+}
+
+/// The part of a range that lies in one payload block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) block: u64,
+    /// From the start of the block, in bytes.
+    pub(super) within: u64,
+    pub(super) length: u64,
+}
+
+impl fmt::Display for Slot {
+    /// What the entry stands for.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Payload(block) => write!(f, "payload block {block}"),
+            Self::Bitmap(chunk) => write!(f, "the sector bitmap block of chunk {chunk}"),
+        }
+    }
 }
 
 impl BatLayout {
@@ -103,8 +127,40 @@ impl BatLayout {
         }
     }
 
-    pub(super) fn block_bytes(&self) -> u64 {
-        self.block_bytes.get()
+    pub(super) fn block_bytes(&self) -> NonZeroU64 {
+        self.block_bytes
+    }
+
+    pub(super) fn sector_bytes(&self) -> NonZeroU64 {
+        self.sector_bytes
+    }
+
+    pub(super) fn virtual_bytes(&self) -> u64 {
+        self.virtual_bytes
+    }
+
+    /// Whether the file has a parent.
+    pub(super) fn is_differencing(&self) -> bool {
+        self.is_differencing
+    }
+
+    /// The part with which `range` begins.
+    pub(super) fn part(&self, range: ByteRange) -> Part {
+        let start = range.start().get();
+        let (block, within) = (start / self.block_bytes, start % self.block_bytes);
+        let left = self.block_bytes.get().saturating_sub(within);
+        Part { block, within, length: left.min(range.length().get()) }
+    }
+
+    /// That the table is longer than its region.
+    pub(super) fn does_not_fit(&self, region: Region) -> Damage {
+        let problem = format!(
+            "a table of {} entries for {} blocks does not fit into {} bytes",
+            self.entries(),
+            self.blocks(),
+            region.length
+        );
+        Damage::new("BAT region", region.at, "[MS-VHDX] §2.5", problem)
     }
 
     /// How many bytes of the disk payload block `block` has: the last block may have fewer than the others.

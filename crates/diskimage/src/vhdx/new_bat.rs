@@ -128,7 +128,8 @@ impl NewBat {
             Unset::Zero => state::ZERO,
             // Both are whole MiB: the state's bits are free.
             Unset::Present { at } => {
-                at.saturating_add(block.saturating_mul(self.layout.block_bytes())) | state::FULLY_PRESENT
+                at.saturating_add(block.saturating_mul(self.layout.block_bytes().get()))
+                    | state::FULLY_PRESENT
             }
         }
     }

@@ -174,7 +174,7 @@ fn formats_and_sectors_do_not_mix_in_a_chain() {
     let leaf = put(&child(2, 1, "base.vhd"), folder.path(), "leaf.vhdx");
     let (error, message) = refused(&leaf, Parents::Beside);
     assert!(matches!(error, ChainError::Mixed { .. }), "{message}");
-    assert!(message.contains("another format (vhd)"), "{message}");
+    assert!(message.contains("another format (VHD)"), "{message}");
     let mut large = base(1);
     large.sector = 4096;
     put(&large, folder.path(), "base.vhdx");

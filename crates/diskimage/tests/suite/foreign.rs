@@ -382,12 +382,12 @@ fn extents_that_leave_the_folder_are_not_followed() {
 #[test]
 fn formats_that_are_read_only_are_not_opened_for_writing() {
     let folder = tempfile::tempdir().unwrap();
-    for format in ["qcow2", "vmdk"] {
+    for (format, title) in [("qcow2", "qcow2"), ("vmdk", "VMDK")] {
         let image = folder.path().join(format!("disk.{format}"));
         qemu_img(&["create", "-q", "-f", format], &[&image, Path::new("1M")]);
         let result = diskimage::MutableImage::open(&image, None, None, &diskimage::Childless);
         let refusal = result.map(|image| image.info()).unwrap_err().refusal.to_string();
-        assert!(refusal.contains(&format!("writing into {format} images, which are read only")), "{refusal}");
+        assert!(refusal.contains(&format!("writing into {title} images, which are read only")), "{refusal}");
     }
 }
 

@@ -70,7 +70,7 @@ fn fixed_vhd_whose_disk_begins_as_another_format_is_not_guessed_at() {
     let path = |name: &str| directory.path().join(name);
     qemu_img(&["create", "-q", "-f", "vpc", "-o", "subformat=fixed"], &[&path("disk.vhd"), "10M".as_ref()]);
     for (format, start) in
-        [("vhdx", &b"vhdxfile"[..]), ("qcow2", b"QFI\xFB"), ("vmdk", b"# Disk DescriptorFile")]
+        [("VHDX", &b"vhdxfile"[..]), ("qcow2", b"QFI\xFB"), ("VMDK", b"# Disk DescriptorFile")]
     {
         let file = std::fs::File::options().write(true).open(path("disk.vhd")).unwrap();
         rustix::io::pwrite(&file, start, 0).unwrap();
@@ -93,10 +93,10 @@ fn fixed_vhd_whose_disk_begins_as_another_format_is_not_guessed_at() {
 fn ending_without_the_signature_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     for (name, expected) in [
-        ("a.vhdx", "not a vhdx image"),
-        ("a.vhd", "not a vhd image"),
+        ("a.vhdx", "not a VHDX image"),
+        ("a.vhd", "not a VHD image"),
         ("a.qcow2", "not a qcow2 image"),
-        ("a.vmdk", "not a vmdk image"),
+        ("a.vmdk", "not a VMDK image"),
     ] {
         let path = directory.path().join(name);
         std::fs::write(&path, [1; 4096]).unwrap();
@@ -111,7 +111,7 @@ fn given_format_without_the_signature_is_refused() {
             let options = OpenOptions { format: Some(format), ..OpenOptions::default() };
             let result = Image::from_storage(Box::new(MemoryStorage::new(bytes)), options);
             let refusal = result.map(|image| image.info()).unwrap_err().refusal.to_string();
-            assert!(refusal.contains(&format!("not a {format} image")), "{refusal}");
+            assert!(refusal.contains(&format!("not a {} image", format.title())), "{refusal}");
         }
     }
 }

@@ -110,12 +110,43 @@ fn parent_that_moved_is_found_again_by_a_rebase() {
     }
 }
 
+/// A child of either format is led to its parent in another folder of the store, and to nothing outside it.
+#[test]
+fn rebase_leads_to_another_folder_of_the_store() {
+    for ending in ["vhdx", "vhd"] {
+        let bench = Bench::new();
+        raw(&bench);
+        let (base, child) = (format!("base.{ending}"), format!("versions/child.{ending}"));
+        bench.ok(&["convert", "disk.raw", &base]);
+        for folder in ["versions", "golden"] {
+            std::fs::create_dir(bench.path(folder)).unwrap();
+        }
+        bench.ok(&["snapshot", &base, &child, "--store", "."]);
+        write(&bench.path(&child), &bench.path(&base), 5 * MIB, &pattern(4096));
+        bench.ok(&["convert", &child, "expected.raw", "--store", "."]);
+        let moved = format!("golden/base.{ending}");
+        std::fs::rename(bench.path(&base), bench.path(&moved)).unwrap();
+        assert!(bench.refused(&["info", &child, "--store", "."]).contains("rebase"));
+        bench.ok(&["rebase", &child, &moved, "--store", "."]);
+        bench.ok(&["compare", &child, "expected.raw", "--store", "."]);
+        let outside = bench.refused(&["info", &child]);
+        assert!(outside.contains("store"), "{outside}");
+        assert!(bench.ok(&["check", &child]).ends_with("sound\n"));
+    }
+}
+
 #[test]
 fn disk_grows_and_shrinks_where_its_end_is_unused() {
     let bench = Bench::new();
     raw(&bench);
-    for name in ["a.vhdx", "a.vhd", "a.raw"] {
-        bench.ok(&["convert", "disk.raw", name]);
+    for (name, subformat) in [
+        ("a.vhdx", "dynamic"),
+        ("f.vhdx", "fixed"),
+        ("a.vhd", "dynamic"),
+        ("f.vhd", "fixed"),
+        ("a.raw", "fixed"),
+    ] {
+        bench.ok(&["convert", "disk.raw", name, "--subformat", subformat]);
         bench.ok(&["resize", name, "+20M"]);
         assert_eq!(bench.json(&["info", name])["virtual_size_bytes"], 32 << 20, "{name}");
         bench.ok(&["compare", "disk.raw", name]);

@@ -22,7 +22,7 @@ use crate::vhd::locator::{ABSOLUTE, Locator, ParentReference, RELATIVE};
 use crate::vhd::{BlockTable, DynamicHeader, Footer, SECTOR_BYTES};
 
 /// Whether a disk may get this size.
-fn check_new_size(size: ByteLength) -> Result<(), EditError> {
+pub(super) fn check_new_size(size: ByteLength) -> Result<(), EditError> {
     if size.get() <= MAX_NEW_BYTES {
         return Ok(());
     }

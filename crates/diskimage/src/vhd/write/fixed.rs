@@ -4,6 +4,7 @@ use block::{
 };
 
 use super::creator_of;
+use super::edit::check_new_size;
 use crate::error::{Damage, Refusal, ResolveError};
 use crate::format::Format;
 use crate::image::{Info, Subtype};
@@ -17,6 +18,8 @@ use crate::vhd::{Footer, SECTOR_BYTES};
 pub(super) struct FixedWriter {
     storage: Box<dyn WritableStorage>,
     footer: Footer,
+    /// Where in the file it begins: not before the disk's end.
+    footer_at: u64,
     bytes: FooterBytes,
     geometry: Geometry,
 }
@@ -42,17 +45,35 @@ impl FixedWriter {
             discard_granularity: Some(4096),
             access: Access::ReadWrite,
         };
-        Ok(Self { storage, footer, bytes: footer_bytes, geometry })
+        Ok(Self { storage, footer, footer_at: place.at(), bytes: footer_bytes, geometry })
     }
 
-    /// Puts the footer where the smaller disk ends, and cuts off the rest: at every moment there is a footer.
-    fn shrink(&self, size: ByteLength) -> Result<(), StorageError> {
+    /// Puts the footer where the disk of another size ends. At every moment the file ends with a footer, the old one
+    /// or the new one, each a single sector: a longer file ends with the new one from the one write on that makes it
+    /// longer, a shorter one with the old one until it is cut. What lies between the disk's old end and the old footer
+    /// becomes zeros before the disk reaches it, and the old footer, once it does not count any more, after.
+    fn move_footer(&self, size: u64) -> Result<(), StorageError> {
+        let old_end = self.geometry.size.get();
+        self.punch(old_end, size.min(self.footer_at))?;
         let mut footer = self.bytes;
-        self.footer.resized(size.get()).encode_over(&mut footer);
-        self.storage.write_at(ByteOffset::new(size.get()), &footer)?;
+        self.footer.resized(size).encode_over(&mut footer);
+        self.storage.write_at(ByteOffset::new(size), &footer)?;
         self.storage.flush()?;
-        self.storage.set_len(ByteLength::new(size.get().saturating_add(SECTOR_BYTES)))?;
-        self.storage.flush()
+        self.storage.set_len(ByteLength::new(size.saturating_add(SECTOR_BYTES)))?;
+        self.storage.flush()?;
+        self.punch(self.footer_at, size.min(self.footer_at.saturating_add(SECTOR_BYTES)))
+    }
+
+    /// Makes zeros of what lies between two places, if anything does, and that lasting.
+    fn punch(&self, start: u64, end: u64) -> Result<(), StorageError> {
+        let length = ByteLength::new(end.saturating_sub(start));
+        match ByteRange::new(ByteOffset::new(start), length) {
+            Some(range) if length > ByteLength::ZERO => {
+                self.storage.punch(range)?;
+                self.storage.flush()
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -101,13 +122,13 @@ impl Writer for FixedWriter {
     }
 
     fn resize(&self, size: ByteLength) -> Result<(), EditError> {
-        if size > self.geometry.size {
-            // A longer file ends without a footer until the new one has reached the disk, and there is no copy.
-            let what = "that is fixed is not made larger in place: if power failed, it could be left without its \
-                        only footer; convert it into a dynamic one first, which can grow";
+        check_new_size(size)?;
+        if !self.footer_at.is_multiple_of(SECTOR_BYTES) {
+            // The new footer could come to lie over a part of the old one.
+            let what = "whose footer does not begin with a sector cannot be resized in place; convert it";
             return Err(EditError::Unsupported { format: Format::Vhd, what });
         }
-        self.shrink(size).map_err(|error| EditError::of_storage(error, self.geometry.size))
+        self.move_footer(size.get()).map_err(|error| EditError::of_storage(error, self.geometry.size))
     }
 
     fn close(&self) -> Result<(), BlockError> {

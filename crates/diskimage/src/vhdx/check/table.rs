@@ -79,12 +79,7 @@ impl<'a> TableCheck<'a> {
         let entries = self.layout.entries();
         let stored = self.region.end().min(self.file_bytes).saturating_sub(self.region.at) / 8;
         if entries.saturating_mul(8) > self.region.length {
-            let problem = format!(
-                "a table of {entries} entries for {} blocks does not fit into {} bytes",
-                self.layout.blocks(),
-                self.region.length
-            );
-            let damage = Damage::new("BAT region", self.region.at, "[MS-VHDX] §2.5", problem);
+            let damage = self.layout.does_not_fit(self.region);
             report.add(Finding::new("vhdx-bat-cut", Severity::Error, damage));
         }
         let entries = entries.min(stored);
@@ -146,7 +141,7 @@ impl<'a> TableCheck<'a> {
                 return;
             }
         };
-        let whole_end = at.saturating_add(self.layout.block_bytes());
+        let whole_end = at.saturating_add(self.layout.block_bytes().get());
         if !is_present {
             if at != 0 {
                 self.named.take(at, whole_end);
@@ -158,7 +153,7 @@ impl<'a> TableCheck<'a> {
         let used = self.layout.used_bytes(block);
         let what = format!("payload block {block}");
         self.check_place(index, &what, (at, at.saturating_add(used)), report);
-        if used < self.layout.block_bytes() {
+        if used < self.layout.block_bytes().get() {
             self.rest = Some((at.saturating_add(used.next_multiple_of(MIB)), whole_end));
         }
     }

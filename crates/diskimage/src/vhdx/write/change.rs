@@ -12,7 +12,7 @@
 use block::ByteOffset;
 
 use super::super::MIB;
-use super::shape::Part;
+use super::super::layout::Part;
 use super::space::Run;
 use super::tables::{Entry, State, Tables, punch};
 use crate::error::ResolveError;
@@ -44,7 +44,7 @@ impl Tables {
                 self.put(entry.at, part, fill, storage)?;
                 self.hold(entry, part, storage)
             }
-            State::NotPresent if self.shape.has_parent && !whole => {
+            State::NotPresent if self.shape.layout.is_differencing() && !whole => {
                 self.ensure_bitmap(part.block, storage)?;
                 self.prepare(part, storage)?;
                 let at = self.place(part, fill, false, storage)?;
@@ -76,17 +76,17 @@ impl Tables {
             State::Full if self.shape.is_fixed && !wanted => Ok(()),
             State::Full | State::Partial if whole && !self.shape.is_fixed => {
                 // A child must hide what its parent holds.
-                let hides = wanted || self.shape.has_parent;
+                let hides = wanted || self.shape.layout.is_differencing();
                 let state = if hides { State::Zero } else { State::Unmapped };
                 self.set(part.block, Entry::absent(state), storage)?;
-                let length = self.shape.used_bytes(part.block).next_multiple_of(MIB);
+                let length = self.shape.layout.used_bytes(part.block).next_multiple_of(MIB);
                 self.space.retire(Run { at: entry.at, length });
                 Ok(())
             }
             State::Full => Ok(self.put(entry.at, part, Fill::Zeros, storage)?),
             State::Partial if wanted => self.fill(part, Fill::Zeros, storage),
             State::Partial => self.punch_held(entry, part, storage),
-            State::NotPresent if self.shape.has_parent => match (whole, wanted) {
+            State::NotPresent if self.shape.layout.is_differencing() => match (whole, wanted) {
                 (true, _) => Ok(self.set(part.block, Entry::absent(State::Zero), storage)?),
                 (false, true) => self.fill(part, Fill::Zeros, storage),
                 (false, false) => Ok(()),
@@ -118,7 +118,7 @@ impl Tables {
         zeroed: bool,
         storage: &dyn WritableStorage,
     ) -> Result<u64, StorageError> {
-        let run = self.allocate(self.shape.block_bytes.get(), zeroed, storage)?;
+        let run = self.allocate(self.shape.layout.block_bytes().get(), zeroed, storage)?;
         match self.put(run.at, part, fill, storage) {
             Ok(()) => Ok(run.at),
             Err(error) => {

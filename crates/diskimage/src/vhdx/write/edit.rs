@@ -5,13 +5,14 @@
 //! again: not before, since a replay that takes no notice of tails (qemu's) could still write into it.
 use block::{ByteLength, ByteOffset, Patience};
 
+use super::super::layout::Part;
 use super::super::metadata::{self, MAX_DISK_BYTES};
 use super::super::region::{self, Region, RegionTable};
 use super::super::{MIB, create};
 use super::VhdxWriter;
 use super::change::Fill;
 use super::session::Touched;
-use super::shape::{Part, Shape};
+use super::shape::Shape;
 use super::space::Run;
 use super::tables::{Entry, State, Tables};
 use crate::error::{Damage, Refusal, ResolveError};
@@ -36,7 +37,7 @@ impl VhdxWriter {
         }
         let places = metadata::places(&*self.storage, self.regions.metadata)?;
         let changed = self.touch().map_err(ResolveError::from).and_then(|()| {
-            if size > self.shape.virtual_bytes {
+            if size > self.shape.layout.virtual_bytes() {
                 self.grow(size, places.virtual_disk_size_at)
             } else {
                 self.shrink(size, places.virtual_disk_size_at)
@@ -52,9 +53,9 @@ impl VhdxWriter {
         {
             let mut tables = self.tables_mut();
             tables.free_behind_last_block(storage)?;
-            tables.shape = new.clone();
+            tables.shape = new;
             let parent_bytes = self.below.size();
-            tables.zero_behind_end(self.shape.virtual_bytes, parent_bytes, storage)?;
+            tables.zero_behind_end(self.shape.layout.virtual_bytes(), parent_bytes, storage)?;
         }
         if new.table_bytes() <= new.bat.length {
             self.add_entries(&new)?;
@@ -69,9 +70,9 @@ impl VhdxWriter {
     fn add_entries(&self, new: &Shape) -> Result<(), ResolveError> {
         let storage = &*self.storage;
         let old = &self.shape;
-        let (mut block, mut cleared) = (old.blocks(), 0);
-        while block < new.blocks() {
-            let end = block.saturating_add(BLOCKS_PER_COMMIT).min(new.blocks());
+        let (mut block, mut cleared) = (old.layout.blocks(), 0);
+        while block < new.layout.blocks() {
+            let end = block.saturating_add(BLOCKS_PER_COMMIT).min(new.layout.blocks());
             {
                 let mut tables = self.tables_mut();
                 tables.pages.trim();
@@ -117,9 +118,9 @@ impl VhdxWriter {
         self.tables_mut().edit(size_at, &size.to_le_bytes(), storage)?;
         self.commit()?;
         let new = self.shape.resized(size);
-        let mut block = new.blocks();
-        while block < self.shape.blocks() {
-            let end = block.saturating_add(BLOCKS_PER_COMMIT).min(self.shape.blocks());
+        let mut block = new.layout.blocks();
+        while block < self.shape.layout.blocks() {
+            let end = block.saturating_add(BLOCKS_PER_COMMIT).min(self.shape.layout.blocks());
             {
                 let mut tables = self.tables_mut();
                 tables.pages.trim();
@@ -131,7 +132,7 @@ impl VhdxWriter {
             block = end;
         }
         let mut tables = self.tables_mut();
-        tables.drop_bits_behind(new.virtual_bytes, storage)?;
+        tables.drop_bits_behind(new.layout.virtual_bytes(), storage)?;
         tables.shape = new;
         drop(tables);
         Ok(self.commit()?)
@@ -182,26 +183,28 @@ impl Tables {
     /// Makes sure that the disk's last block has its whole place for itself: a file may end with the disk's last byte,
     /// and other objects may lie close behind it.
     fn free_behind_last_block(&mut self, storage: &dyn WritableStorage) -> Result<(), ResolveError> {
-        let shape = self.shape.clone();
-        let Some(last) = shape.blocks().checked_sub(1) else { return Ok(()) };
-        let used = shape.used_bytes(last);
+        let shape = self.shape;
+        let Some(last) = shape.layout.blocks().checked_sub(1) else { return Ok(()) };
+        let used = shape.layout.used_bytes(last);
         let entry = self.look(storage, |tables| tables.entry(last))?;
-        if used == shape.block_bytes.get() || !entry.state.is_present() {
+        if used == shape.layout.block_bytes().get() || !entry.state.is_present() {
             return Ok(());
         }
-        let (start, end) = (entry.at, entry.at.saturating_add(shape.block_bytes.get()));
+        let (start, end) = (entry.at, entry.at.saturating_add(shape.layout.block_bytes().get()));
         let over = |at: u64, length: u64| at < end && start < at.saturating_add(length);
         let owned = self.owned.iter().any(|owned| over(owned.start, owned.end.saturating_sub(owned.start)));
         let mut is_over = owned;
-        for index in 0..shape.entries() {
+        for index in 0..shape.layout.entries() {
             let place = shape.entry_place(index);
             let (at, length) = match shape.block_of(index) {
                 Some(block) if block == last => continue,
                 Some(block) => {
                     let entry = self.look(storage, |tables| tables.entry(block))?;
-                    (entry.state.is_present().then_some(entry.at), shape.used_bytes(block))
+                    (entry.state.is_present().then_some(entry.at), shape.layout.used_bytes(block))
                 }
-                None if shape.has_parent => (self.look(storage, |tables| tables.bitmap_entry(place))?, MIB),
+                None if shape.layout.is_differencing() => {
+                    (self.look(storage, |tables| tables.bitmap_entry(place))?, MIB)
+                }
                 None => continue,
             };
             is_over |= at.is_some_and(|at| over(at, length));
@@ -225,9 +228,9 @@ impl Tables {
         parent_bytes: u64,
         storage: &dyn WritableStorage,
     ) -> Result<(), ResolveError> {
-        let within = old_bytes % self.shape.block_bytes;
-        let block = old_bytes / self.shape.block_bytes;
-        let end = self.shape.used_bytes(block);
+        let within = old_bytes % self.shape.layout.block_bytes();
+        let block = old_bytes / self.shape.layout.block_bytes();
+        let end = self.shape.layout.used_bytes(block);
         if within == 0 {
             return Ok(());
         }
@@ -236,7 +239,8 @@ impl Tables {
         match entry.state {
             State::Full => {
                 // Up to the block's end: the disk may grow again.
-                let part = Part { length: self.shape.block_bytes.get().saturating_sub(within), ..part };
+                let part =
+                    Part { length: self.shape.layout.block_bytes().get().saturating_sub(within), ..part };
                 self.fill(part, Fill::Zeros, storage)
             }
             State::Partial => self.fill(part, Fill::Zeros, storage),
@@ -248,12 +252,12 @@ impl Tables {
     /// Clears the bits of what the last block of the disk, which is to end at `end`, has behind that end ([MS-VHDX]
     /// §2.4.2).
     fn drop_bits_behind(&mut self, end: u64, storage: &dyn WritableStorage) -> Result<(), ResolveError> {
-        let (block, within) = (end / self.shape.block_bytes, end % self.shape.block_bytes);
+        let (block, within) = (end / self.shape.layout.block_bytes(), end % self.shape.layout.block_bytes());
         let entry = self.look(storage, |tables| tables.entry(block))?;
         if within == 0 || entry.state != State::Partial {
             return Ok(());
         }
-        let length = self.shape.used_bytes(block).saturating_sub(within);
+        let length = self.shape.layout.used_bytes(block).saturating_sub(within);
         self.set_bits(Part { block, within, length }, false, storage)
     }
 
@@ -261,7 +265,7 @@ impl Tables {
     fn drop_block(&mut self, block: u64, storage: &dyn WritableStorage) -> Result<(), ResolveError> {
         let entry = self.look(storage, |tables| tables.entry(block))?;
         if entry.state.is_present() {
-            let length = self.shape.used_bytes(block).next_multiple_of(MIB);
+            let length = self.shape.layout.used_bytes(block).next_multiple_of(MIB);
             self.space.retire(Run { at: entry.at, length });
         }
         if entry != Entry::absent(State::NotPresent) {
@@ -280,7 +284,7 @@ fn new_entry(
     if !shape.is_fixed {
         return Ok(Entry::absent(State::Zero));
     }
-    let run = tables.allocate(shape.block_bytes.get(), true, storage)?;
+    let run = tables.allocate(shape.layout.block_bytes().get(), true, storage)?;
     Ok(Entry { state: State::Full, at: run.at })
 }
 
@@ -293,11 +297,11 @@ fn write_table(
 ) -> Result<(), ResolveError> {
     let mut bytes = Vec::with_capacity(WINDOW_BYTES);
     let mut at = moved.bat.at;
-    for index in 0..moved.entries() {
+    for index in 0..moved.layout.entries() {
         let entry = match moved.block_of(index) {
-            Some(block) if block < old.blocks() => tables.raw_entry(old.entry_at(block), storage)?,
-            Some(block) if block < moved.blocks() => new_entry(moved, tables, storage)?.bits(),
-            None if index < old.entries() => tables.raw_entry(old.entry_place(index), storage)?,
+            Some(block) if block < old.layout.blocks() => tables.raw_entry(old.entry_at(block), storage)?,
+            Some(block) if block < moved.layout.blocks() => new_entry(moved, tables, storage)?.bits(),
+            None if index < old.layout.entries() => tables.raw_entry(old.entry_place(index), storage)?,
             Some(_) | None => 0,
         };
         bytes.extend(entry.to_le_bytes());

@@ -41,9 +41,10 @@ mod tables;
 pub(super) use open::replay_into;
 pub(super) use session::{Session, Touched};
 
+use super::layout::Part;
 use change::Fill;
 use commit::MAX_CHANGED_PAGES;
-use shape::{Part, Shape};
+use shape::Shape;
 use tables::{Lack, Piece, Tables};
 
 /// A VHDX file, opened for writing.
@@ -89,7 +90,7 @@ impl VhdxWriter {
             metadata,
             geometry,
             regions: opened.regions,
-            shape: opened.tables.shape.clone(),
+            shape: opened.tables.shape,
             tables: RwLock::new(opened.tables),
             session: Mutex::new(opened.session),
             is_touched: AtomicBool::new(false),
@@ -263,7 +264,7 @@ impl Writer for VhdxWriter {
         self.touch().map_err(|error| on_range(error.into()))?;
         let (mut left, mut rest) = (range, data);
         while !rest.is_empty() {
-            let part = self.shape.part(left);
+            let part = self.shape.layout.part(left);
             let count = usize::try_from(part.length).unwrap_or(usize::MAX).min(rest.len());
             let (piece, tail) = rest.split_at_checked(count).unwrap_or((rest, &[]));
             self.write_part(left, part, piece).map_err(on_range)?;
@@ -277,7 +278,7 @@ impl Writer for VhdxWriter {
         self.touch().map_err(|error| on_range(error.into()))?;
         let mut left = range;
         while !left.is_empty() {
-            let part = self.shape.part(left);
+            let part = self.shape.layout.part(left);
             self.change(|tables, storage| tables.zero(part, zeroing, storage)).map_err(on_range)?;
             left = behind(left, part.length);
         }

@@ -53,8 +53,11 @@ pub(super) fn open(storage: &Arc<dyn WritableStorage>, below: &Below) -> Result<
     check_parent(&metadata, below)?;
     let shape = Shape::new(&metadata, regions.bat);
     if shape.table_bytes() > regions.bat.length {
-        let problem =
-            format!("a table of {} entries does not fit into {} bytes", shape.entries(), regions.bat.length);
+        let problem = format!(
+            "a table of {} entries does not fit into {} bytes",
+            shape.layout.entries(),
+            regions.bat.length
+        );
         return Err(Damage::new("BAT region", regions.bat.at, "[MS-VHDX] §2.5", problem).into());
     }
     let file_bytes = view.len().get();
@@ -91,15 +94,15 @@ fn read_regions(view: &dyn Storage, header: &Header) -> Result<(RegionTable, Vec
 
 /// Reads the table through, checks it, and gives the space that nothing has taken.
 fn find_space(tables: &mut Tables, view: &dyn Storage) -> Result<Space, Refusal> {
-    let shape = tables.shape.clone();
+    let shape = tables.shape;
     if shape.table_bytes() > MAX_SCANNED_BYTES {
         // A last block that ends with the disk may want more room later.
-        return Ok(Space::behind(tables.file_bytes.saturating_add(shape.block_bytes.get())));
+        return Ok(Space::behind(tables.file_bytes.saturating_add(shape.layout.block_bytes().get())));
     }
     let mut used: Vec<(u64, u64)> = tables.owned.iter().map(|owned| (owned.start, owned.end)).collect();
     let mut claims = Vec::new();
     let mut index = 0;
-    while index < shape.entries() {
+    while index < shape.layout.entries() {
         let place = shape.entry_place(index);
         if place == page_of(place) && is_zero(tables, view, place)? {
             // No entry of this page names a place.
@@ -110,12 +113,14 @@ fn find_space(tables: &mut Tables, view: &dyn Storage) -> Result<Space, Refusal>
         let (entry, length, needed) = match shape.block_of(index.saturating_sub(1)) {
             Some(block) => {
                 let entry = tables.look(view, |tables| tables.entry(block))?;
-                (entry, shape.block_bytes.get(), shape.used_bytes(block))
+                (entry, shape.layout.block_bytes().get(), shape.layout.used_bytes(block))
             }
-            None if shape.has_parent => match tables.look(view, |tables| tables.bitmap_entry(place))? {
-                Some(at) => (Entry { state: State::Full, at }, MIB, MIB),
-                None => continue,
-            },
+            None if shape.layout.is_differencing() => {
+                match tables.look(view, |tables| tables.bitmap_entry(place))? {
+                    Some(at) => (Entry { state: State::Full, at }, MIB, MIB),
+                    None => continue,
+                }
+            }
             // [MS-VHDX] §2.5.1.2: without a parent nobody looks at them.
             None => continue,
         };

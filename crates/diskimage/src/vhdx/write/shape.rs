@@ -1,78 +1,43 @@
 //! The numbers of an image that say which entry of the block allocation table and which bits of a sector bitmap
 //! belong to what of the disk ([MS-VHDX] §2.4, §2.5).
-use std::num::NonZeroU64;
-
-use block::ByteRange;
-
 use super::super::Metadata;
-use super::super::layout::{BatLayout, Slot};
+use super::super::layout::{BatLayout, Part, Slot};
 use super::super::region::Region;
 
 const ENTRY_BYTES: u64 = 8;
 
 /// How disk and file are divided.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
-    layout: BatLayout,
-    pub(super) block_bytes: NonZeroU64,
-    pub(super) sector_bytes: NonZeroU64,
-    pub(super) virtual_bytes: u64,
-    pub(super) has_parent: bool,
+    pub(super) layout: BatLayout,
     /// Whether the image is of the fixed kind, whose blocks keep their places.
     pub(super) is_fixed: bool,
     pub(super) bat: Region,
 }
 
-/// The part of a range that lies in one payload block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
-    pub(super) block: u64,
-    /// From the start of the block, in bytes.
-    pub(super) within: u64,
-    pub(super) length: u64,
-}
-
 impl Shape {
     pub(super) fn new(metadata: &Metadata, bat: Region) -> Self {
-        Self {
-            layout: BatLayout::of(metadata),
-            block_bytes: NonZeroU64::new(u64::from(metadata.block_bytes)).unwrap_or(NonZeroU64::MIN),
-            sector_bytes: NonZeroU64::new(metadata.logical_block.bytes()).unwrap_or(NonZeroU64::MIN),
-            virtual_bytes: metadata.virtual_bytes,
-            has_parent: metadata.parent.is_some(),
-            is_fixed: metadata.leave_blocks_allocated,
-            bat,
-        }
+        Self { layout: BatLayout::of(metadata), is_fixed: metadata.leave_blocks_allocated, bat }
     }
 
     /// Of a disk of another size, its table in the same place.
     pub(super) fn resized(&self, virtual_bytes: u64) -> Self {
-        Self { layout: self.layout.resized(virtual_bytes), virtual_bytes, ..self.clone() }
+        Self { layout: self.layout.resized(virtual_bytes), ..*self }
     }
 
     /// Of the same disk, its table in another region.
     pub(super) fn moved_to(&self, bat: Region) -> Self {
-        Self { bat, ..self.clone() }
-    }
-
-    /// How many payload blocks the disk has.
-    pub(super) fn blocks(&self) -> u64 {
-        self.layout.blocks()
-    }
-
-    /// How many entries the table has.
-    pub(super) fn entries(&self) -> u64 {
-        self.layout.entries()
+        Self { bat, ..*self }
     }
 
     /// How long the table is, in bytes.
     pub(super) fn table_bytes(&self) -> u64 {
-        self.entries().saturating_mul(ENTRY_BYTES)
+        self.layout.entries().saturating_mul(ENTRY_BYTES)
     }
 
     /// Where in the file the byte behind the table is.
     pub(super) fn table_end(&self) -> u64 {
-        self.entry_place(self.entries())
+        self.entry_place(self.layout.entries())
     }
 
     /// Where in the file the entry of payload block `block` stands.
@@ -98,38 +63,26 @@ impl Shape {
         }
     }
 
-    /// How many bytes of `block` the disk has.
-    pub(super) fn used_bytes(&self, block: u64) -> u64 {
-        self.layout.used_bytes(block)
-    }
-
     /// Whether `part` is all that the disk has of its block.
     pub(super) fn is_whole(&self, part: Part) -> bool {
-        part.within == 0 && part.length >= self.used_bytes(part.block)
-    }
-
-    /// The part with which `range` begins.
-    pub(super) fn part(&self, range: ByteRange) -> Part {
-        let start = range.start().get();
-        let (block, within) = (start / self.block_bytes, start % self.block_bytes);
-        let left = self.block_bytes.get().saturating_sub(within);
-        Part { block, within, length: left.min(range.length().get()) }
+        part.within == 0 && part.length >= self.layout.used_bytes(part.block)
     }
 
     /// The bits of `part` in the sector bitmap block of its chunk: first and behind-last.
     pub(super) fn bits(&self, part: Part) -> (u64, u64) {
+        let sector_bytes = self.layout.sector_bytes();
         let before = self.layout.bitmap_offset(part.block).saturating_mul(8);
-        let first = before.saturating_add(part.within / self.sector_bytes);
-        (first, first.saturating_add(part.length / self.sector_bytes))
+        let first = before.saturating_add(part.within / sector_bytes);
+        (first, first.saturating_add(part.length / sector_bytes))
     }
 
     /// All that the disk has of `block`.
     pub(super) fn whole(&self, block: u64) -> Part {
-        Part { block, within: 0, length: self.used_bytes(block) }
+        Part { block, within: 0, length: self.layout.used_bytes(block) }
     }
 
     /// All of `block`, also what lies behind the end of the disk.
     pub(super) fn block(&self, block: u64) -> Part {
-        Part { block, within: 0, length: self.block_bytes.get() }
+        Part { block, within: 0, length: self.layout.block_bytes().get() }
     }
 }

@@ -5,9 +5,10 @@
 //! the tables say so; until a commit does, a crash leaves the disk as it was.
 use block::{ByteLength, ByteOffset, ByteRange, Patience};
 
+use super::super::layout::Part;
 use super::super::{MIB, Owned};
 use super::pages::{Pages, page_of};
-use super::shape::{Part, Shape};
+use super::shape::Shape;
 use super::space::{Run, Space};
 use crate::error::{Damage, ResolveError};
 use crate::storage::{Storage, StorageError, WritableStorage};
@@ -136,7 +137,7 @@ impl Tables {
 
     /// The run with which `range` begins: where it comes from and how long it is.
     pub(super) fn piece(&self, range: ByteRange) -> Result<(Piece, u64), Lack> {
-        let part = self.shape.part(range);
+        let part = self.shape.layout.part(range);
         let entry = self.entry(part.block)?;
         let here = Piece::File(entry.at.saturating_add(part.within));
         match entry.state {
@@ -145,7 +146,7 @@ impl Tables {
                 let (held, length) = self.held(part)?;
                 Ok((if held { here } else { Piece::Parent }, length))
             }
-            State::NotPresent if self.shape.has_parent => Ok((Piece::Parent, part.length)),
+            State::NotPresent if self.shape.layout.is_differencing() => Ok((Piece::Parent, part.length)),
             State::NotPresent | State::Undefined | State::Zero | State::Unmapped => {
                 Ok((Piece::Zero, part.length))
             }
@@ -156,12 +157,12 @@ impl Tables {
     pub(super) fn entry(&self, block: u64) -> Result<Entry, Lack> {
         let at = self.shape.entry_at(block);
         let entry = self.parsed(at)?;
-        if entry.state == State::Partial && !self.shape.has_parent {
+        if entry.state == State::Partial && !self.shape.layout.is_differencing() {
             let problem = "it is partially present, in a file without a parent";
             return Err(Damage::new(NAME, at, STATE_RULE, problem).into());
         }
         if entry.state.is_present() {
-            self.check(at, entry.at, self.shape.used_bytes(block))?;
+            self.check(at, entry.at, self.shape.layout.used_bytes(block))?;
         }
         Ok(entry)
     }
@@ -234,7 +235,7 @@ impl Tables {
             }
         }
         let sectors = behind.min(end).saturating_sub(first);
-        Ok((held, sectors.saturating_mul(self.shape.sector_bytes.get())))
+        Ok((held, sectors.saturating_mul(self.shape.layout.sector_bytes().get())))
     }
 
     /// Whether all of `part`, of a partially present block, is in the file.
@@ -261,7 +262,7 @@ impl Tables {
     pub(super) fn prepare(&mut self, part: Part, storage: &dyn Storage) -> Result<(), ResolveError> {
         self.look(storage, |tables| {
             tables.entry(part.block)?;
-            if tables.shape.has_parent
+            if tables.shape.layout.is_differencing()
                 && let Some(bitmap) = tables.bitmap_block(part.block)?
             {
                 let (first, end) = tables.shape.bits(tables.shape.block(part.block));
