@@ -17,6 +17,7 @@
 )]
 
 pub mod catalogue;
+pub mod csv;
 mod durable;
 pub mod filter;
 pub mod model;

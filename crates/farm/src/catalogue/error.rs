@@ -88,6 +88,12 @@ pub enum CatalogueError {
     /// The cursor belongs to another list, or to none.
     #[error("the cursor does not belong to this list and order: begin at the first page")]
     BadCursor,
+    /// The table cannot be imported.
+    #[error(transparent)]
+    BadTable(#[from] super::import::BadTable),
+    /// Not a failure: it was only [rehearsed](super::Catalogue::rehearse).
+    #[error("the change was only rehearsed")]
+    Rehearsed,
     /// A value is not what it should be.
     #[error(transparent)]
     BadValue(#[from] BadValue),

@@ -14,6 +14,7 @@ mod change;
 mod database;
 mod error;
 mod find;
+mod import;
 mod leases;
 mod list;
 mod newcomers;
@@ -34,6 +35,7 @@ pub use cell::{BadRow, Cell, Row};
 pub use change::Change;
 pub use database::{Database, Transaction, Work};
 pub use error::{CatalogueError, DatabaseError, Holders};
+pub use import::{BadTable, ImportOptions, Imported};
 pub use leases::LEASE_FIELDS;
 pub use list::{Cursor, ListQuery, MAX_PAGE, Page};
 pub use postgres::{CONNECT_TIMEOUT, Postgres};
@@ -112,6 +114,29 @@ impl Catalogue {
             Ok(())
         })?;
         result.ok_or_else(|| self.did_nothing())
+    }
+
+    /// As [`change`](Self::change), but nothing becomes true: tells what a change would do, or why it would fail.
+    ///
+    /// # Errors
+    /// As [`change`](Self::change).
+    pub fn rehearse<R>(
+        &self,
+        by: &Actor,
+        at: Timestamp,
+        mut work: impl FnMut(&mut Change<'_>) -> Result<R, CatalogueError>,
+    ) -> Result<R, CatalogueError> {
+        let mut result = None;
+        let undone = self.change(by, at, |change| {
+            result = Some(work(change)?);
+            // An error is what undoes a transaction.
+            Err::<(), _>(CatalogueError::Rehearsed)
+        });
+        match (undone, result) {
+            (Err(CatalogueError::Rehearsed), Some(result)) => Ok(result),
+            (Err(error), _) => Err(error),
+            (Ok(()), _) => Err(self.did_nothing()),
+        }
     }
 
     /// The number of the latest change.

@@ -3,6 +3,7 @@ mod history;
 mod lists;
 mod objects;
 mod snapshots;
+mod tables;
 mod versions;
 
 use farm::catalogue::Catalogue;
@@ -11,7 +12,9 @@ type Case = (&'static str, fn(&Catalogue));
 
 /// Runs all cases, each on what `open` makes for it, and says which one fails.
 pub(crate) fn run(open: impl Fn(&str) -> Catalogue) {
-    let cases = [objects::CASES, lists::CASES, history::CASES, versions::CASES, snapshots::CASES].concat();
+    let cases =
+        [objects::CASES, lists::CASES, history::CASES, versions::CASES, snapshots::CASES, tables::CASES]
+            .concat();
     for (name, case) in cases {
         eprintln!("case {name}");
         case(&open(name));
