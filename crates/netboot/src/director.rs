@@ -93,7 +93,7 @@ pub enum DhcpDecision {
 pub enum BootPlan {
     /// Boot from a disk over iSCSI.
     San(SanBoot),
-    /// Boot a Linux kernel that finds its disk by itself, over NBD say.
+    /// Boot a Linux kernel that is fetched over HTTP.
     Kernel(KernelBoot),
     /// Show a message and go no further: no such device, no image, a lost write cache.
     Refuse(String),
@@ -140,6 +140,8 @@ pub struct KernelBoot {
     pub initrd: Option<String>,
     /// The kernel's command line: printable ASCII, in which iPXE finds nothing to do.
     pub command_line: String,
+    /// The disk that the kernel's initiator finds in the iBFT; `None` where the command line names the disk.
+    pub disk: Option<SanBoot>,
     /// What to print before the boot. One line of printable ASCII.
     pub title: String,
 }

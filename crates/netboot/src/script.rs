@@ -45,23 +45,10 @@ pub fn introduction() -> String {
 }
 
 fn san_script(san: &SanBoot) -> Result<String, &'static str> {
-    let [target, initiator] = [&san.target, &san.initiator];
-    if !is_iscsi_name(target) || !is_iscsi_name(initiator) {
-        return Err("The server's boot plan holds an illegal iSCSI name.");
-    }
-    let uri = san_uri(san.portal, san.lun, target);
+    let SanDisk { uri, settings } = SanDisk::of(san)?;
     let title = harmless_text(&san.title);
-    let portal = san.portal;
-    let mut script = format!("#!ipxe\necho Headwater: {title}\nset initiator-iqn {initiator}\n");
-    for (pair, prefix) in [(&san.chap, ""), (&san.mutual_chap, "reverse-")] {
-        let Some((user, secret)) = pair else { continue };
-        if [user, secret].iter().any(|text| text.is_empty() || text.len() > MAX_CHAP_BYTES) {
-            return Err("The server's boot plan holds an empty or overlong CHAP user or secret.");
-        }
-        let (user, secret) = (hex(user), hex(secret));
-        script
-            .push_str(&format!("set {prefix}username:hexraw {user}\nset {prefix}password:hexraw {secret}\n"));
-    }
+    let (portal, target) = (san.portal, &san.target);
+    let mut script = format!("#!ipxe\necho Headwater: {title}\n{settings}");
     for attempt in 1..=TRIES {
         script.push_str(&format!(
             "sanboot --drive 0x80 {uri} || echo Headwater: attempt {attempt} of {TRIES} to boot from {portal} failed\n"
@@ -74,6 +61,35 @@ fn san_script(san: &SanBoot) -> Result<String, &'static str> {
         "cannot boot {title}: no answer, login refused, or nothing bootable on {target} at {portal}"
     )));
     Ok(script)
+}
+
+/// A disk over iSCSI, as iPXE is told of it.
+struct SanDisk {
+    /// Where it is.
+    uri: String,
+    /// The lines that say who logs in.
+    settings: String,
+}
+
+impl SanDisk {
+    fn of(san: &SanBoot) -> Result<Self, &'static str> {
+        let [target, initiator] = [&san.target, &san.initiator];
+        if !is_iscsi_name(target) || !is_iscsi_name(initiator) {
+            return Err("The server's boot plan holds an illegal iSCSI name.");
+        }
+        let mut settings = format!("set initiator-iqn {initiator}\n");
+        for (pair, prefix) in [(&san.chap, ""), (&san.mutual_chap, "reverse-")] {
+            let Some((user, secret)) = pair else { continue };
+            if [user, secret].iter().any(|text| text.is_empty() || text.len() > MAX_CHAP_BYTES) {
+                return Err("The server's boot plan holds an empty or overlong CHAP user or secret.");
+            }
+            let (user, secret) = (hex(user), hex(secret));
+            settings.push_str(&format!(
+                "set {prefix}username:hexraw {user}\nset {prefix}password:hexraw {secret}\n"
+            ));
+        }
+        Ok(Self { uri: san_uri(san.portal, san.lun, target), settings })
+    }
 }
 
 /// What a script ends with that could not boot: why, and another try from the start.

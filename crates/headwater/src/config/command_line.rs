@@ -2,8 +2,8 @@
 use std::net::SocketAddr;
 
 /// The words that stand for something else, and what for.
-const WORDS: [&str; 9] =
-    ["server", "nbd_port", "export", "iscsi_port", "target", "initiator", "device", "mac", "boot"];
+const WORDS: [&str; 10] =
+    ["options", "server", "nbd_port", "export", "iscsi_port", "target", "initiator", "device", "mac", "boot"];
 
 /// A command line such as `root=/dev/nbd0p1 nbdroot={server}:{nbd_port}/{export}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub struct CommandLine(String);
 /// What stands at the places of a [`CommandLine`].
 #[derive(Clone, Debug)]
 pub struct BootWords<'a> {
+    /// `{options}`: the options of the boot entry inside the image; `None`: the kernel is not from there.
+    pub options: Option<&'a str>,
     /// `{nbd_port}`, and `{server}` with it; `None`: NBD cannot be reached.
     pub nbd: Option<SocketAddr>,
     /// `{iscsi_port}`, and `{server}` with it.
@@ -45,6 +47,22 @@ impl CommandLine {
         Ok(Self(text.to_owned()))
     }
 
+    /// The options of the boot entry inside the image, as they are.
+    pub(super) fn of_the_entry() -> Self {
+        Self("{options}".to_owned())
+    }
+
+    /// Whether it says what only a boot entry inside the image can.
+    pub(super) fn needs_entry(&self) -> bool {
+        self.0.contains("{options}")
+    }
+
+    /// Whether the kernel is told of its disk over NBD, and needs none in the iBFT.
+    #[must_use]
+    pub fn names_export(&self) -> bool {
+        self.0.contains("{export}")
+    }
+
     /// Fills the places; `None` where one has nothing to be filled with: NBD is not served where the machine could
     /// reach it.
     #[must_use]
@@ -56,6 +74,7 @@ impl CommandLine {
                 continue;
             }
             let value = match word {
+                "options" => words.options?.to_owned(),
                 "server" => words.nbd.or(words.iscsi)?.ip().to_string(),
                 "nbd_port" => words.nbd?.port().to_string(),
                 "iscsi_port" => words.iscsi?.port().to_string(),
@@ -80,6 +99,7 @@ mod tests {
     fn places_are_filled_with_what_the_boot_is() {
         let line = "root=/dev/nbd0p1 nbdroot={server}:{nbd_port}/{export} hw={device},{mac},{boot} {target} {initiator}";
         let words = BootWords {
+            options: Some("ro quiet"),
             nbd: Some("10.0.0.1:10809".parse().unwrap()),
             iscsi: None,
             export: "device/lab-01@b1",
@@ -93,6 +113,9 @@ mod tests {
             CommandLine::parse(line).unwrap().fill(&words).unwrap(),
             "root=/dev/nbd0p1 nbdroot=10.0.0.1:10809/device/lab-01@b1 hw=lab-01,52:54:00:00:00:01,b1 iqn.t iqn.i"
         );
+        let of_entry = CommandLine::of_the_entry();
+        assert_eq!(of_entry.fill(&words).unwrap(), "ro quiet");
+        assert_eq!(of_entry.fill(&BootWords { options: None, ..words.clone() }), None);
         let nowhere = BootWords { nbd: None, ..words };
         assert_eq!(CommandLine::parse("{export}").unwrap().fill(&nowhere), None);
         assert_eq!(CommandLine::parse("ro quiet").unwrap().fill(&nowhere).unwrap(), "ro quiet");

@@ -26,7 +26,7 @@ pub use devices::{Chap, Device, DeviceName, UnknownDevices};
 pub use nbd::{Nbd, NbdTls, Network, Reader, TlsFiles, unprotected};
 pub use network::{AddressRange, DhcpPool, Interface, InterfaceMode, NetbootFiles};
 pub use problem::{Position, Problem, Problems};
-pub use storage::{CacheKind, ImageFormat, KernelFiles, Vdisk, WriteCache};
+pub use storage::{CacheKind, DirectKernel, ImageFormat, KernelSource, Vdisk, WriteCache};
 pub use values::ByteSize;
 
 use reader::Section;

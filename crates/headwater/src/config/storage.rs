@@ -36,21 +36,36 @@ pub struct Vdisk {
     pub store: Option<PathBuf>,
     /// Its format; `None`: what the file's contents say.
     pub format: Option<ImageFormat>,
-    /// What its machines boot where firmware cannot boot from the disk.
-    pub kernel: Option<KernelFiles>,
+    /// The Linux kernel that its machines are started with; `None`: firmware boots from the disk.
+    pub kernel: Option<DirectKernel>,
     /// Where in the configuration.
     pub defined_at: Position,
 }
 
-/// A Linux kernel that finds its disk by itself.
+/// A Linux kernel that machines fetch over HTTP, instead of having firmware boot from the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KernelFiles {
-    /// The kernel.
-    pub kernel: PathBuf,
-    /// Its initramfs.
-    pub initrd: Option<PathBuf>,
+pub struct DirectKernel {
+    /// Where it comes from.
+    pub source: KernelSource,
     /// Its command line, with places for what the boot is.
     pub command_line: CommandLine,
+}
+
+/// Where a kernel and its initramfs come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KernelSource {
+    /// Files beside the image.
+    Files {
+        /// The kernel.
+        kernel: PathBuf,
+        /// Its initramfs.
+        initrd: Option<PathBuf>,
+    },
+    /// The file systems inside the image: the boot entry of this id, or the one that the image's boot loader would take.
+    Image {
+        /// The id.
+        entry: Option<String>,
+    },
 }
 
 /// Where a device's writes go, and how long they are kept.
@@ -187,31 +202,63 @@ fn version_file(base: &Path, number: u64) -> PathBuf {
     base.with_extension(format!("{number}.{ending}"))
 }
 
-/// `kernel`, `initrd`, `command_line`.
+/// `boot`, `boot_entry`, `kernel`, `initrd`, `command_line`.
 fn read_kernel(
     section: &mut Section<'_>,
     vdisk: &str,
     store: Option<&str>,
     stores: &BTreeMap<String, PathBuf>,
-) -> Option<KernelFiles> {
+) -> Option<DirectKernel> {
+    let directly = section.string_as("boot", |text| match text {
+        "disk" => Ok(false),
+        "kernel" => Ok(true),
+        _ => Err(format!("\"{text}\" is neither \"disk\" nor \"kernel\"")),
+    });
+    let entry = section.string("boot_entry");
     let kernel = section.string("kernel");
     let initrd = section.string("initrd");
     let command_line = section.string_as("command_line", CommandLine::parse);
-    if kernel.is_none() {
-        for key in ["initrd", "command_line"].into_iter().filter(|key| section.has(key)) {
-            section.report(key, format!("vdisk.{key} without kernel: the disk itself is booted"));
+    if !directly.unwrap_or(kernel.is_some()) {
+        for key in
+            ["boot_entry", "kernel", "initrd", "command_line"].into_iter().filter(|key| section.has(key))
+        {
+            let why = if directly.is_some() {
+                "with boot = \"disk\""
+            } else {
+                "without kernel or boot = \"kernel\""
+            };
+            section.report(key, format!("vdisk.{key} {why}: the disk itself is booted"));
         }
         return None;
     }
+    let Some(kernel) = kernel else {
+        if section.has("initrd") {
+            section
+                .report("initrd", "vdisk.initrd without kernel: both come from inside the image".to_owned());
+        }
+        let command_line =
+            if section.has("command_line") { command_line? } else { CommandLine::of_the_entry() };
+        return Some(DirectKernel { source: KernelSource::Image { entry }, command_line });
+    };
+    if section.has("boot_entry") {
+        section.report(
+            "boot_entry",
+            "vdisk.boot_entry with kernel: a kernel outside the image has no entry".to_owned(),
+        );
+    }
     if !section.has("command_line") {
         section.report("kernel", "vdisk.kernel without command_line: the kernel must be told its disk");
+    }
+    if command_line.as_ref().is_some_and(CommandLine::needs_entry) {
+        section.report("command_line", "{options} are those of a kernel inside the image".to_owned());
     }
     let place = |key: &str, file: &str| locate(section, key, vdisk, Path::new(file), store, stores);
     let initrd = match initrd {
         Some(file) => Some(place("initrd", &file)?),
         None => None,
     };
-    Some(KernelFiles { kernel: place("kernel", &kernel?)?, initrd, command_line: command_line? })
+    let source = KernelSource::Files { kernel: place("kernel", &kernel)?, initrd };
+    Some(DirectKernel { source, command_line: command_line? })
 }
 
 /// A file's place: an absolute file stands for itself, any other is looked up in a store.

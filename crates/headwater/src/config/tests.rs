@@ -60,7 +60,7 @@ fn every_key_stands_in_the_default_file_and_in_the_documentation() {
         ("netboot", "boot_files"),
         ("write_cache", "kind directory memory_limit limit warn_percent"),
         ("interface", "name mode tftp router_advertisements range netmask router dns lease"),
-        ("vdisk", "name store file format versions version kernel initrd command_line"),
+        ("vdisk", "name store file format versions version boot boot_entry kernel initrd command_line"),
         (
             "device",
             "name mac vdisk address initiator chap_user chap_secret chap_target_user chap_target_secret certificate write_cache write_cache_limit",
@@ -261,13 +261,31 @@ fn kernel_of_a_vdisk_needs_a_command_line_with_known_words() {
     );
     assert_eq!(
         vdisk("initrd = \"i\"\n"),
-        "headwater.toml:5:10: vdisk.initrd without kernel: the disk itself is booted"
+        "headwater.toml:5:10: vdisk.initrd without kernel or boot = \"kernel\": the disk itself is booted"
     );
     assert!(
         vdisk("kernel = \"k\"\ncommand_line = \"{exprot}\"\n")
-            .contains("begins none of {server}, {nbd_port}")
+            .contains("begins none of {options}, {server}, {nbd_port}")
     );
     assert!(vdisk("kernel = \"../k\"\ncommand_line = \"x\"\n").contains("must lie below its store"));
+}
+
+#[test]
+fn kernel_inside_the_image_needs_nothing_but_may_be_chosen_and_told_more() {
+    let vdisk = |rest: &str| messages(&format!("{ONE_VDISK}{rest}"));
+    assert_eq!(vdisk("boot = \"kernel\"\n"), "");
+    assert_eq!(
+        vdisk("boot = \"kernel\"\nboot_entry = \"x\"\ncommand_line = \"{options} host={device}\"\n"),
+        ""
+    );
+    assert!(vdisk("boot_entry = \"x\"\n").contains("vdisk.boot_entry without kernel or boot = \"kernel\""));
+    assert!(
+        vdisk("boot = \"disk\"\ncommand_line = \"x\"\n").contains("vdisk.command_line with boot = \"disk\"")
+    );
+    assert!(vdisk("boot = \"kernel\"\ninitrd = \"i\"\n").contains("both come from inside the image"));
+    assert!(vdisk("kernel = \"k\"\nboot_entry = \"x\"\ncommand_line = \"c\"\n").contains("has no entry"));
+    assert!(vdisk("kernel = \"k\"\ncommand_line = \"{options}\"\n").contains("inside the image"));
+    assert!(vdisk("boot = \"menu\"\n").contains("neither \"disk\" nor \"kernel\""));
 }
 
 #[test]

@@ -9,13 +9,17 @@ use netboot::service::{InterfaceConfig, Mode, NetbootConfig};
 
 use super::explain;
 use crate::config::{Config, DhcpPool, Interface, InterfaceMode};
-use crate::stream::director::KernelNames;
 
-/// What the boot services are told.
+/// What the boot services are told; `kernels` are boot files with places of their own.
 ///
 /// # Errors
 /// An interface that is absent, or whose network cannot be told.
-pub(super) fn config(config: &Config, http_port: u16, present: &[String]) -> anyhow::Result<NetbootConfig> {
+pub(super) fn config(
+    config: &Config,
+    http_port: u16,
+    present: &[String],
+    kernels: Vec<(String, PathBuf)>,
+) -> anyhow::Result<NetbootConfig> {
     let mut interfaces = Vec::new();
     for interface in &config.interfaces {
         if !present.contains(&interface.name) {
@@ -35,23 +39,16 @@ pub(super) fn config(config: &Config, http_port: u16, present: &[String]) -> any
         http_port,
         boot_files: BootFilesConfig {
             directories: vec![boot_files.clone()],
-            placed: kernels(config),
+            placed: kernels,
             ..BootFilesConfig::default()
         },
         lease_directory: Some(lease_directory(config)),
     })
 }
 
-/// The kernels of vDisks that have one, by the names that scripts have them fetched by.
-pub(super) fn kernels(config: &Config) -> Vec<(String, PathBuf)> {
-    let mut files = Vec::new();
-    for vdisk in &config.vdisks {
-        let Some(own) = &vdisk.kernel else { continue };
-        let names = KernelNames::of(&vdisk.name);
-        files.push((names.kernel, own.kernel.clone()));
-        files.extend(own.initrd.clone().map(|path| (names.initrd, path)));
-    }
-    files
+/// Where the kernels are that come out of images.
+pub(super) fn kernel_directory(config: &Config) -> PathBuf {
+    config.state_dir.join("kernels")
 }
 
 /// Where leases are kept.

@@ -13,7 +13,7 @@ mod notify;
 mod ready;
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,7 @@ use crate::stream::director::BootDirector;
 use crate::stream::directory::BootDirectory;
 use crate::stream::exports::BootExports;
 use crate::stream::images::Images;
+use crate::stream::kernels::Kernels;
 use crate::timeline::store::BootStore;
 use crate::timeline::{Clock, Recorder};
 use explain::Transport;
@@ -103,6 +104,8 @@ impl Server {
         let config = Arc::new(config);
         let images = Images::open(&config.vdisks)?;
         make_directories(&config)?;
+        let kernels = Kernels::prepare(&config.vdisks, &images, &boot_network::kernel_directory(&config))?;
+        let placed = kernels.placed();
         let devices = Arc::new(Devices::new(Arc::clone(&config), images)?);
         let recorder = recorder(&config);
         let ids = Arc::new(BootIds::default());
@@ -150,13 +153,14 @@ impl Server {
         let director: Arc<dyn Director> = Arc::new(BootDirector {
             devices: Arc::clone(&devices),
             recorder: Arc::clone(&recorder),
+            kernels,
             ids,
             portals: iscsi.clone(),
             nbd: nbd.as_ref().map(nbd::tcp_addresses).unwrap_or_default(),
             saver: Box::new(housekeeping.saver()),
             strangers: LogLimit::default(),
         });
-        let netboot = start_netboot(&config, http.port(), director).await?;
+        let netboot = start_netboot(&config, http.port(), placed, director).await?;
 
         let (stopping, stopped) = watch::channel(false);
         let public = netboot::http::router(netboot.services()).merge(ready::router(Arc::clone(&recorder)));
@@ -259,9 +263,10 @@ fn listen_iscsi(config: &Config) -> anyhow::Result<Vec<TcpListener>> {
 async fn start_netboot(
     config: &Config,
     http_port: u16,
+    kernels: Vec<(String, PathBuf)>,
     director: Arc<dyn Director>,
 ) -> anyhow::Result<NetbootHandle> {
-    let netboot = boot_network::config(config, http_port, &explain::interfaces())?;
+    let netboot = boot_network::config(config, http_port, &explain::interfaces(), kernels)?;
     Ok(netboot::service::start(netboot, director).await?)
 }
 

@@ -12,6 +12,7 @@ use vdisk::BootId;
 use super::boot_id::BootIds;
 use super::device::DeviceSlot;
 use super::devices::{Devices, NotServed, Recognised};
+use super::kernels::Kernels;
 use super::names::{ExportName, TargetName};
 use crate::config::{BootWords, Device};
 use crate::log_limit::LogLimit;
@@ -20,23 +21,6 @@ use crate::timeline::recorder::NewBoot;
 
 /// The LUN of every device's disk.
 pub const LUN: u16 = 0;
-
-/// The boot files that a vDisk's kernel and initramfs are served as.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KernelNames {
-    /// The kernel.
-    pub kernel: String,
-    /// The initramfs.
-    pub initrd: String,
-}
-
-impl KernelNames {
-    /// Those of a vDisk.
-    #[must_use]
-    pub fn of(vdisk: &str) -> Self {
-        Self { kernel: format!("{vdisk}.kernel"), initrd: format!("{vdisk}.initrd") }
-    }
-}
 
 /// Where a machine that reached us at `local` finds its disk: there if a listener covers that address, else at the first
 /// listener that has an address of its own.
@@ -63,6 +47,8 @@ pub struct BootDirector {
     pub devices: Arc<Devices>,
     /// Hears of every step.
     pub recorder: Arc<Recorder>,
+    /// The kernels of vDisks that have one.
+    pub kernels: Kernels,
     /// Makes boot ids.
     pub ids: Arc<BootIds>,
     /// Where disks are served over iSCSI.
@@ -150,18 +136,21 @@ impl BootDirector {
         let target = name.format(&config.iscsi.iqn_prefix);
         let (portal, nbd) = (portal(&self.portals, local), portal(&self.nbd, local));
         let title = format!("vDisk {} on {}", device.vdisk, device.name);
-        let Some(files) = config.vdisk(&device.vdisk).and_then(|vdisk| vdisk.kernel.as_ref()) else {
-            return Some(BootPlan::San(SanBoot {
-                portal: portal?,
-                target,
-                lun: LUN,
-                initiator: device.initiator.as_str().to_owned(),
-                chap: device.chap.as_ref().map(|chap| (chap.user.clone(), chap.secret.clone())),
-                mutual_chap: device.chap.as_ref().and_then(|chap| chap.target.clone()),
-                title,
-            }));
+        let disk = portal.map(|portal| SanBoot {
+            portal,
+            target: target.clone(),
+            lun: LUN,
+            initiator: device.initiator.as_str().to_owned(),
+            chap: device.chap.as_ref().map(|chap| (chap.user.clone(), chap.secret.clone())),
+            mutual_chap: device.chap.as_ref().and_then(|chap| chap.target.clone()),
+            title: title.clone(),
+        });
+        let own = config.vdisk(&device.vdisk).and_then(|vdisk| vdisk.kernel.as_ref());
+        let (Some(own), Some(kernel)) = (own, self.kernels.get(&device.vdisk)) else {
+            return disk.map(BootPlan::San);
         };
-        let command_line = files.command_line.fill(&BootWords {
+        let command_line = own.command_line.fill(&BootWords {
+            options: kernel.options.as_deref(),
             nbd,
             iscsi: portal,
             export: &ExportName::Device(device.name.clone(), Some(boot.clone())).to_string(),
@@ -171,9 +160,11 @@ impl BootDirector {
             mac: &device.mac.to_string(),
             boot: boot.as_str(),
         })?;
-        let served = KernelNames::of(&device.vdisk);
-        let initrd = files.initrd.is_some().then_some(served.initrd);
-        Some(BootPlan::Kernel(KernelBoot { kernel: served.kernel, initrd, command_line, title }))
+        // A kernel out of the image is told of its root by name, and finds the disk in the iBFT; others are told all.
+        let hooked = kernel.options.is_some() && !own.command_line.names_export();
+        let disk = if hooked { Some(disk?) } else { None };
+        let (kernel, initrd) = (kernel.name.clone(), kernel.initrd.clone());
+        Some(BootPlan::Kernel(KernelBoot { kernel, initrd, command_line, disk, title }))
     }
 
     fn log_stranger(&self, mac: MacAddress, what: &str, why: NotServed) {

@@ -19,4 +19,5 @@ pub mod director;
 pub mod directory;
 pub mod exports;
 pub mod images;
+pub mod kernels;
 pub mod names;

@@ -189,9 +189,12 @@ impl Recorder {
         let mut table = self.lock();
         table.forget_stale(mac, now);
         if client == Some(ClientKind::Other)
-            || matches!(kind, StepKind::DhcpOffer { .. } | StepKind::DhcpAck { .. })
+            || matches!(
+                kind,
+                StepKind::DhcpOffer { .. } | StepKind::DhcpAck { .. } | StepKind::BootFile { .. }
+            )
         {
-            // An answer goes where its question went.
+            // An answer goes where its question went; a file that is fetched after the script is the kernel or its initramfs.
             if !table.pending.contains_key(&mac)
                 && let Some(boot) = table.by_mac(mac)
             {

@@ -51,6 +51,30 @@ fn uefi_machine_boots_by_http() {
 }
 
 #[test]
+fn kernel_out_of_the_image_finds_its_disk_on_bios_and_uefi_machines() {
+    let devices = [Device::new("direct-bios", 4), Device::new("direct-uefi", 5)];
+    let vdisk = "boot = \"kernel\"\ncommand_line = \"{options} headwater.device={device}\"\n";
+    let site = Site::with_vdisk("direct-kernel", vdisk, &devices);
+    let firmware = [Firmware::BiosIpxeRom, Firmware::UefiIpxeRom];
+    let mut guests: Vec<_> =
+        devices.iter().zip(firmware).map(|(device, firmware)| site.start(device, firmware)).collect();
+    for (device, guest) in devices.iter().zip(&mut guests) {
+        guest.wait_for(lab::micro::READY, MICRO_READY_WITHIN).unwrap();
+        write_proof(guest, device.name);
+        let told = guest.run("cat /proc/cmdline").unwrap();
+        assert!(told.contains(&format!("headwater.device={}", device.name)), "{told}");
+    }
+    for device in &devices {
+        let record = site.boot_record(device);
+        let steps = record["steps"].as_array().unwrap();
+        // The firmware read nothing but what it takes to know the disk.
+        assert!(record["first_stage"]["reads"]["bytes"].as_u64().unwrap() < 100_000, "{record}");
+        let files: Vec<&str> = steps.iter().filter_map(|step| step["name"].as_str()).collect();
+        assert!(files.contains(&"golden.kernel") && files.contains(&"golden.initrd"), "{record}");
+    }
+}
+
+#[test]
 fn uefi_machine_boots_by_its_firmwares_own_iscsi_initiator() {
     let device = Device::new("uefi-iscsi", 7);
     let site = Site::micro("uefi-iscsi", std::slice::from_ref(&device));

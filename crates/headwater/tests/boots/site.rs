@@ -54,12 +54,21 @@ impl Site {
         Self::begin(name, Dhcp::Ours, lab::micro::micro().unwrap(), devices)
     }
 
+    /// A site whose devices boot the micro guest, with more lines of its `[[vdisk]]`.
+    pub(crate) fn with_vdisk(name: &str, vdisk: &str, devices: &[Device]) -> Self {
+        Self::configured(name, Dhcp::Ours, lab::micro::micro().unwrap(), vdisk, devices)
+    }
+
     pub(crate) fn begin(name: &str, dhcp: Dhcp, image: Image, devices: &[Device]) -> Self {
+        Self::configured(name, dhcp, image, "", devices)
+    }
+
+    fn configured(name: &str, dhcp: Dhcp, image: Image, vdisk: &str, devices: &[Device]) -> Self {
         let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         lab::packages::ensure(lab::packages::TEST).unwrap();
         let network = Network::begin(name).unwrap();
         let site_dhcp = (dhcp == Dhcp::Beside).then(|| network.site_dhcp().unwrap());
-        let mut spec = ServerSpec::new(PROGRAM, configuration(&network, dhcp, &image, devices));
+        let mut spec = ServerSpec::new(PROGRAM, configuration(&network, dhcp, &image, vdisk, devices));
         if dhcp == Dhcp::Beside {
             spec.udp_ports.push(4011);
         }
@@ -110,7 +119,7 @@ fn stdout(command: &mut Command) -> String {
     text
 }
 
-fn configuration(network: &Network, dhcp: Dhcp, image: &Image, devices: &[Device]) -> String {
+fn configuration(network: &Network, dhcp: Dhcp, image: &Image, vdisk: &str, devices: &[Device]) -> String {
     let folder = network.folder().display();
     let mode = match dhcp {
         Dhcp::Ours => "mode = \"dhcp\"\nrange = \"10.77.0.100-10.77.0.199\"",
@@ -118,7 +127,7 @@ fn configuration(network: &Network, dhcp: Dhcp, image: &Image, devices: &[Device
     };
     let mut text = format!(
         "state_dir = \"{folder}/state\"\nadmin_socket = \"{socket}\"\n\
-         [[interface]]\nname = \"{interface}\"\n{mode}\n[[vdisk]]\nname = \"golden\"\nfile = \"{image}\"\n",
+         [[interface]]\nname = \"{interface}\"\n{mode}\n[[vdisk]]\nname = \"golden\"\nfile = \"{image}\"\n{vdisk}",
         socket = network.socket("headwater").display(),
         interface = lab::INTERFACE,
         image = image.vhdx.display(),
