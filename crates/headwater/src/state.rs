@@ -17,6 +17,9 @@ pub struct DeviceState {
     pub current: Option<String>,
     /// Boots whose scripts were handed out since, and that nobody has logged in to, oldest first.
     pub handed_out: Vec<String>,
+    /// The current boot writes its vDisk itself, and what it wrote last may be in the server's memory alone.
+    #[serde(default)]
+    pub unsettled: bool,
 }
 
 /// The devices' files, `<state>/devices/<device>.json`.
@@ -92,7 +95,8 @@ mod tests {
         let states = DeviceStates::new(dir.path());
         let device = DeviceName::parse("lab-01").unwrap();
         assert_eq!(states.load(&device).unwrap(), DeviceState::default());
-        let state = DeviceState { current: Some("b1".into()), handed_out: vec!["b2".into()] };
+        let state =
+            DeviceState { current: Some("b1".into()), handed_out: vec!["b2".into()], unsettled: true };
         states.save(&device, &state).unwrap();
         assert_eq!(DeviceStates::new(dir.path()).load(&device).unwrap(), state);
         fs::write(dir.path().join("devices/lab-01.json"), "nonsense").unwrap();

@@ -88,6 +88,14 @@ pub struct Device {
     pub defined_at: Position,
 }
 
+impl Device {
+    /// Whether it writes its vDisk itself.
+    #[must_use]
+    pub fn is_private(&self) -> bool {
+        self.write_cache == Some(CacheKind::None)
+    }
+}
+
 /// A CHAP user and secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Chap {

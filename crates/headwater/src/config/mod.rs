@@ -232,6 +232,9 @@ fn read_http(root: &mut Section<'_>) -> SocketAddr {
 
 /// Checks what needs more than one section.
 fn check_together(config: &Config, problems: &Problems) {
+    for owner in config.devices.iter().filter(|device| device.is_private()) {
+        check_private(config, owner, problems);
+    }
     for interface in &config.interfaces {
         let InterfaceMode::Dhcp(pool) = &interface.mode else { continue };
         for device in &config.devices {
@@ -246,4 +249,28 @@ fn check_together(config: &Config, problems: &Problems) {
             }
         }
     }
+}
+
+/// A vDisk that a device writes itself has no other user.
+fn check_private(config: &Config, owner: &Device, problems: &Problems) {
+    let path = |vdisk: &str| config.vdisk(vdisk).map(|vdisk| vdisk.path.as_path());
+    let Some(own) = path(&owner.vdisk) else { return };
+    let strangers = match &config.unknown_devices {
+        UnknownDevices::Vdisk(vdisk) => path(vdisk) == Some(own),
+        UnknownDevices::Ignore => false,
+    };
+    let other =
+        config.devices.iter().find(|other| other.name != owner.name && path(&other.vdisk) == Some(own));
+    let user = match other {
+        Some(other) => format!("device \"{}\"", other.name),
+        None if strangers => "unknown_devices".to_owned(),
+        None => return,
+    };
+    problems.report_at(
+        owner.defined_at.clone(),
+        format!(
+            "device \"{}\" writes the vDisk \"{}\" itself (write_cache = \"none\"), and {user} uses it too: give one of them a vDisk of its own, or a write cache",
+            owner.name, owner.vdisk
+        ),
+    );
 }

@@ -77,6 +77,8 @@ pub enum CacheKind {
     Memory,
     /// To a file, across boots.
     Persistent,
+    /// There is none: the one device that uses the vDisk writes the vDisk itself.
+    None,
 }
 
 impl CacheKind {
@@ -86,7 +88,8 @@ impl CacheKind {
             "disk" => Ok(Self::Disk),
             "memory" => Ok(Self::Memory),
             "persistent" => Ok(Self::Persistent),
-            _ => Err(format!("\"{text}\" is none of \"disk\", \"memory\" and \"persistent\"")),
+            "none" => Ok(Self::None),
+            _ => Err(format!("\"{text}\" is none of \"disk\", \"memory\", \"persistent\" and \"none\"")),
         }
     }
 }
@@ -320,7 +323,13 @@ pub(super) fn read_write_cache(root: &mut Section<'_>, state_dir: &Path) -> Writ
         warn_percent: 80,
     };
     let Some(mut section) = root.section("write_cache") else { return default };
-    let kind = section.string_as("kind", CacheKind::parse);
+    let kind = section.string_as("kind", |text| match CacheKind::parse(text)? {
+        CacheKind::None => {
+            Err("\"none\" is for one device that writes its vDisk itself: [[device]] write_cache = \"none\""
+                .to_owned())
+        }
+        kind => Ok(kind),
+    });
     let directory = section.path("directory");
     let memory_limit = section.string_as("memory_limit", limit);
     let limit = section.string_as("limit", limit);

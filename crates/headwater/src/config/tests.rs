@@ -195,6 +195,26 @@ fn versions_are_different_numbers_and_the_current_one_is_among_them() {
 }
 
 #[test]
+fn private_image_has_one_user() {
+    let device = |name: &str, mac: &str, rest: &str| {
+        format!("[[device]]\nname = \"{name}\"\nmac = \"5254000000{mac}\"\nvdisk = \"debian\"\n{rest}")
+    };
+    let private = device("a", "01", "write_cache = \"none\"\n");
+    assert_eq!(messages(&format!("{ONE_VDISK}{private}")), "");
+    let why = "writes the vDisk \"debian\" itself (write_cache = \"none\"), and";
+    let shared = messages(&format!("{ONE_VDISK}{private}{}", device("b", "02", "")));
+    assert!(
+        shared.starts_with(&format!("headwater.toml:5:1: device \"a\" {why} device \"b\" uses it too")),
+        "{shared}"
+    );
+    let strangers = messages(&format!("unknown_devices = {{ vdisk = \"debian\" }}\n{ONE_VDISK}{private}"));
+    assert!(strangers.contains(&format!("{why} unknown_devices uses it too")), "{strangers}");
+    assert!(
+        messages("write_cache.kind = \"none\"\n").contains("is for one device that writes its vDisk itself")
+    );
+}
+
+#[test]
 fn interfaces_with_faulty_pools_are_reported() {
     let text = "[[interface]]\nname = \"eth0\"\nmode = \"dhcp\"\n[[interface]]\nname = \"eth1\"\nmode = \"dhcp\"\nrange = \"10.0.0.1-10.0.0.9\"\nrouter = \"10.0.0.5\"\n[[interface]]\nname = \"eth2\"\nmode = \"dhcp\"\nrange = \"10.0.0.9-10.0.0.19\"\n[[interface]]\nname = \"eth3\"\nmode = \"proxy\"\nlease = \"1h\"\n[[interface]]\nname = \"eth3\"\nmode = \"of operation\"\n";
     assert_eq!(

@@ -79,7 +79,7 @@ pub fn check(config: &Config) -> anyhow::Result<()> {
     if let Some(nbd) = &config.nbd {
         nbd::tls(&nbd.tls)?;
     }
-    Images::open(&config.vdisks).map(drop)
+    Images::check(config)
 }
 
 /// A running server.
@@ -102,7 +102,7 @@ impl Server {
     /// What could not be started, and what to do about it.
     pub async fn start(config: Config) -> anyhow::Result<Self> {
         let config = Arc::new(config);
-        let images = Images::open(&config.vdisks)?;
+        let images = Images::open(&config)?;
         make_directories(&config)?;
         let kernels = Kernels::prepare(&config.vdisks, &images, &boot_network::kernel_directory(&config))?;
         let placed = kernels.placed();

@@ -3,13 +3,14 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use block::Geometry;
+use block::{BlockDevice, Geometry};
 use iscsi::directory::IscsiName;
 use scsi::LogicalUnit;
 use vdisk::{BootId, CacheObserver, CacheUsage, FullCause, OpenError, ResumeError, Volume, WriteCacheConfig};
 
 use super::images::GoldenImage;
 use super::names::unit_identity;
+use super::private::{PrivateImage, PrivateUse};
 use crate::config::Device;
 use crate::state::{DeviceState, DeviceStates};
 
@@ -27,8 +28,7 @@ pub trait SessionEnder: Send + Sync {
 pub struct DeviceSlot {
     /// What the configuration says.
     pub device: Device,
-    image: GoldenImage,
-    write_cache: WriteCacheConfig,
+    backing: Backing,
     states: DeviceStates,
     /// Locked for moments.
     state: Mutex<DeviceState>,
@@ -36,6 +36,48 @@ pub struct DeviceSlot {
     saving: Mutex<()>,
     /// Held while the disk is opened.
     disk: Mutex<Disk>,
+}
+
+/// What a device's disk is made of.
+#[derive(Debug)]
+pub enum Backing {
+    /// A golden image, and a write cache.
+    Cached(Cached),
+    /// An image of its own.
+    Private(Arc<PrivateImage>),
+}
+
+/// A golden image, and where what the device writes goes.
+#[derive(Debug)]
+pub struct Cached {
+    /// The image.
+    pub image: GoldenImage,
+    /// Where the write cache is.
+    pub write_cache: WriteCacheConfig,
+}
+
+/// The disk of one boot.
+#[derive(Clone)]
+enum Attached {
+    Cached(Arc<Volume>),
+    Private(Arc<PrivateUse>),
+}
+
+impl Attached {
+    fn device(&self) -> Arc<dyn BlockDevice> {
+        match self {
+            Self::Cached(volume) => Arc::clone(volume) as _,
+            Self::Private(private) => Arc::clone(private) as _,
+        }
+    }
+
+    /// Lets nothing more be written through it.
+    fn abandon(&self) {
+        match self {
+            Self::Cached(volume) => volume.abandon(),
+            Self::Private(private) => private.end(),
+        }
+    }
 }
 
 /// The disk of the current boot.
@@ -48,24 +90,24 @@ struct Disk {
 
 struct OpenDisk {
     boot: BootId,
-    volume: Arc<Volume>,
+    attached: Attached,
     unit: Arc<LogicalUnit>,
 }
 
 impl OpenDisk {
     fn opened(&self, began: bool) -> Opened {
-        let (volume, unit) = (Arc::clone(&self.volume), Arc::clone(&self.unit));
-        Opened { boot: self.boot.clone(), volume, unit, began }
+        let (device, unit) = (self.attached.device(), Arc::clone(&self.unit));
+        Opened { boot: self.boot.clone(), device, unit, began }
     }
 }
 
 /// What a login gets.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Opened {
     /// The boot that it belongs to.
     pub boot: BootId,
     /// The disk.
-    pub volume: Arc<Volume>,
+    pub device: Arc<dyn BlockDevice>,
     /// The disk as SCSI shows it.
     pub unit: Arc<LogicalUnit>,
     /// Whether the boot began with this login.
@@ -102,6 +144,12 @@ enum Settled {
     Begin(BootId),
 }
 
+fn attach(image: &PrivateImage) -> Result<Attached, NotOpened> {
+    let private =
+        image.attach().ok_or_else(|| NotOpened::Unavailable("the server is stopping".to_owned()))?;
+    Ok(Attached::Private(Arc::new(private)))
+}
+
 /// Decides about a login from what is remembered. `fresh` is the id of a boot that may begin now.
 fn decide(state: &DeviceState, wanted: Option<&BootId>, fresh: &BootId) -> Decision {
     let current = state.current.as_deref();
@@ -126,15 +174,10 @@ impl DeviceSlot {
     ///
     /// # Errors
     /// Its state file cannot be read.
-    pub fn new(
-        device: Device,
-        image: GoldenImage,
-        write_cache: WriteCacheConfig,
-        states: DeviceStates,
-    ) -> std::io::Result<Self> {
+    pub fn new(device: Device, backing: Backing, states: DeviceStates) -> std::io::Result<Self> {
         let state = states.load(&device.name)?;
         let (state, saving, disk) = (Mutex::new(state), Mutex::default(), Mutex::default());
-        Ok(Self { device, image, write_cache, states, state, saving, disk })
+        Ok(Self { device, backing, states, state, saving, disk })
     }
 
     /// Remembers a boot whose script is being handed out. Quick: [`save_state`](Self::save_state) follows.
@@ -190,7 +233,10 @@ impl DeviceSlot {
     /// Why it would not be.
     pub fn look(&self, wanted: Option<&BootId>, fresh: &BootId) -> Result<Geometry, NotOpened> {
         let decision = decide(&self.state(), wanted, fresh);
-        self.settle(decision).map(|_| Volume::geometry_on(&*self.image.device))
+        self.settle(decision).map(|_| match &self.backing {
+            Backing::Cached(cached) => Volume::geometry_on(&*cached.image.device),
+            Backing::Private(image) => image.geometry(),
+        })
     }
 
     /// A decision as what to do, or why not.
@@ -216,7 +262,7 @@ impl DeviceSlot {
     pub fn reset(&self) -> std::io::Result<Vec<IscsiName>> {
         let mut disk = self.disk();
         if let Some(old) = disk.open.take() {
-            old.volume.abandon();
+            old.attached.abandon();
         }
         self.state().current = None;
         self.save_state()?;
@@ -229,24 +275,47 @@ impl DeviceSlot {
     /// It is in use, or cannot be removed; in words.
     pub fn discard_persistent(&self) -> std::io::Result<()> {
         let _disk = self.disk();
-        vdisk::discard_persistent(&self.write_cache).map_err(|error| std::io::Error::other(describe(&error)))
+        let Backing::Cached(Cached { write_cache, .. }) = &self.backing else {
+            return Err(std::io::Error::other("the device writes its vDisk itself: it has no write cache"));
+        };
+        vdisk::discard_persistent(write_cache).map_err(|error| std::io::Error::other(describe(&error)))
     }
 
     /// How full the write cache is; `None` while it is not open. Does not wait for an opening.
     #[must_use]
     pub fn usage(&self) -> Option<CacheUsage> {
         let disk = self.disk.try_lock().ok()?;
-        disk.open.as_ref().map(|open| open.volume.usage())
+        match &disk.open.as_ref()?.attached {
+            Attached::Cached(volume) => Some(volume.usage()),
+            Attached::Private(_) => None,
+        }
     }
 
-    /// Makes the write cache last, so that the boot can go on after a restart of server and host.
+    /// Makes what the device wrote last, so that the boot can go on after a restart of server and host. Nobody opens the
+    /// disk afterwards.
     pub fn close(&self) {
         let mut disk = self.disk();
-        if let Some(open) = disk.open.take()
-            && let Err(error) = open.volume.close()
-        {
-            let device = self.device.name.as_str();
-            tracing::error!(device, error = describe(&error), "write cache not closed cleanly");
+        let open = disk.open.take();
+        let device = self.device.name.as_str();
+        match (&self.backing, open.as_ref().map(|open| &open.attached)) {
+            (Backing::Private(image), attached) => {
+                if let Some(attached) = attached {
+                    attached.abandon();
+                }
+                let closed = image.close();
+                if let Err(error) = closed {
+                    let error = format!("{error:#}");
+                    tracing::error!(device, error, "private image not closed cleanly: restart the device");
+                } else if open.is_some() {
+                    self.set_unsettled(false);
+                }
+            }
+            (Backing::Cached(_), Some(Attached::Cached(volume))) => {
+                if let Err(error) = volume.close() {
+                    tracing::error!(device, error = describe(&error), "write cache not closed cleanly");
+                }
+            }
+            (Backing::Cached(_), _) => {}
         }
     }
 
@@ -254,34 +323,40 @@ impl DeviceSlot {
     fn begin(&self, disk: &mut Disk, boot: BootId) -> Result<Opened, NotOpened> {
         if let Some(old) = disk.open.take() {
             // Its sessions may still be there; they must not write any more.
-            old.volume.abandon();
+            old.attached.abandon();
         }
-        // A server that died between beginning the boot and remembering it has left the write cache of this very boot,
-        // maybe with the device's writes. Whatever it says otherwise, it is to be discarded.
-        let stored = vdisk::stored_boot(&self.write_cache).ok().flatten();
-        let observer = || self.observer();
-        let (image, mark, config) =
-            (Arc::clone(&self.image.device), self.image.fingerprint, &self.write_cache);
-        let volume = if stored.as_ref() == Some(&boot) {
-            Volume::resume(image, mark, config, boot.clone(), observer())
-                .map_err(|error| self.lost(&boot, &error))?
-        } else {
-            Volume::begin_boot(image, mark, config, boot.clone(), observer())
-                .map_err(|error| self.closed(&error))?
+        let attached = match &self.backing {
+            Backing::Cached(cached) => Attached::Cached(Arc::new(self.begin_cache(cached, &boot)?)),
+            Backing::Private(image) => attach(image)?,
         };
         {
             let mut state = self.state();
             state.handed_out.retain(|id| id.as_str() > boot.as_str());
             state.current = Some(boot.as_str().to_owned());
+            state.unsettled = matches!(attached, Attached::Private(_));
         }
         if let Err(error) = self.save_state() {
             let device = self.device.name.as_str();
             tracing::error!(device, %error, "cannot remember the device's boot; it is refused");
-            volume.abandon();
+            attached.abandon();
             self.state().current = None;
             return Err(NotOpened::Unavailable("the server cannot store its state".to_owned()));
         }
-        Ok(self.keep(disk, boot, volume, true))
+        Ok(self.keep(disk, boot, attached, true))
+    }
+
+    fn begin_cache(&self, cached: &Cached, boot: &BootId) -> Result<Volume, NotOpened> {
+        // A server that died between beginning the boot and remembering it has left the write cache of this very boot,
+        // maybe with the device's writes. Whatever it says otherwise, it is to be discarded.
+        let stored = vdisk::stored_boot(&cached.write_cache).ok().flatten();
+        let (image, mark) = (Arc::clone(&cached.image.device), cached.image.fingerprint);
+        if stored.as_ref() == Some(boot) {
+            Volume::resume(image, mark, &cached.write_cache, boot.clone(), self.observer())
+                .map_err(|error| self.lost(boot, &error))
+        } else {
+            Volume::begin_boot(image, mark, &cached.write_cache, boot.clone(), self.observer())
+                .map_err(|error| self.closed(&error))
+        }
     }
 
     /// Goes on with a boot: with the open disk, or with what an earlier server process has left.
@@ -289,22 +364,60 @@ impl DeviceSlot {
         if let Some(open) = disk.open.as_ref().filter(|open| open.boot == boot) {
             return Ok(open.opened(false));
         }
-        let (image, mark) = (Arc::clone(&self.image.device), self.image.fingerprint);
-        let volume = Volume::resume(image, mark, &self.write_cache, boot.clone(), self.observer())
-            .map_err(|error| self.lost(&boot, &error))?;
+        let attached = match &self.backing {
+            Backing::Cached(cached) => {
+                let (image, mark) = (Arc::clone(&cached.image.device), cached.image.fingerprint);
+                let volume = Volume::resume(image, mark, &cached.write_cache, boot.clone(), self.observer())
+                    .map_err(|error| self.lost(&boot, &error))?;
+                Attached::Cached(Arc::new(volume))
+            }
+            Backing::Private(image) => self.attach_again(image, &boot)?,
+        };
         tracing::info!(
             device = self.device.name.as_str(),
             boot = boot.as_str(),
-            "write cache of a running boot resumed"
+            "disk of a running boot opened again"
         );
-        Ok(self.keep(disk, boot, volume, false))
+        Ok(self.keep(disk, boot, attached, false))
     }
 
-    fn keep(&self, disk: &mut Disk, boot: BootId, volume: Volume, began: bool) -> Opened {
-        let volume = Arc::new(volume);
-        let identity = unit_identity(&self.device.name, &self.image.name);
-        let unit = Arc::new(LogicalUnit::new(Arc::clone(&volume) as _, identity));
-        disk.open.insert(OpenDisk { boot, volume, unit }).opened(began)
+    /// The private image for a boot that an earlier server process served: only if that has closed it.
+    fn attach_again(&self, image: &PrivateImage, boot: &BootId) -> Result<Attached, NotOpened> {
+        if self.state().unsettled {
+            let device = self.device.name.as_str();
+            let text = "the server ended before it had stored all that the boot wrote to its private image";
+            tracing::error!(
+                device,
+                boot = boot.as_str(),
+                "{text}: restart the device (one whose initiator is configured by hand also needs: headwater device reset {device})"
+            );
+            return Err(NotOpened::Unavailable(text.to_owned()));
+        }
+        let attached = attach(image)?;
+        if !self.set_unsettled(true) {
+            attached.abandon();
+            return Err(NotOpened::Unavailable("the server cannot store its state".to_owned()));
+        }
+        Ok(attached)
+    }
+
+    /// Remembers whether a private image may lack what its device wrote; `false` where that cannot be stored.
+    fn set_unsettled(&self, unsettled: bool) -> bool {
+        self.state().unsettled = unsettled;
+        let saved = self.save_state();
+        if let Err(error) = &saved {
+            tracing::error!(device = self.device.name.as_str(), %error, "cannot remember how the private image is");
+        }
+        saved.is_ok()
+    }
+
+    fn keep(&self, disk: &mut Disk, boot: BootId, attached: Attached, began: bool) -> Opened {
+        let name = match &self.backing {
+            Backing::Cached(cached) => &cached.image.name,
+            Backing::Private(image) => &image.name,
+        };
+        let unit = LogicalUnit::new(attached.device(), unit_identity(&self.device.name, name));
+        disk.open.insert(OpenDisk { boot, attached, unit: Arc::new(unit) }).opened(began)
     }
 
     fn observer(&self) -> Arc<dyn CacheObserver> {
@@ -414,6 +527,7 @@ mod tests {
         DeviceState {
             current: current.map(str::to_owned),
             handed_out: handed_out.iter().map(|id| (*id).to_owned()).collect(),
+            unsettled: false,
         }
     }
 

@@ -9,7 +9,7 @@ use iscsi::directory::IscsiName;
 use netboot::director::MacAddress;
 use vdisk::{MemoryBudget, WriteCacheConfig, WriteCacheKind};
 
-use super::device::DeviceSlot;
+use super::device::{Backing, Cached, DeviceSlot};
 use super::images::Images;
 use crate::config::{CacheKind, Config, Device, DeviceName, Position, UnknownDevices, derived_initiator};
 use crate::state::DeviceStates;
@@ -159,23 +159,31 @@ impl Devices {
     }
 
     fn make(&self, device: Device) -> std::io::Result<Arc<DeviceSlot>> {
-        let image = self.images.get(&device.vdisk).cloned().ok_or_else(|| {
+        let backing = self.backing(&device).ok_or_else(|| {
             std::io::Error::other(format!("the image of vDisk \"{}\" is not open", device.vdisk))
         })?;
+        DeviceSlot::new(device, backing, self.states.clone()).map(Arc::new)
+    }
+
+    /// What a device's disk is made of.
+    fn backing(&self, device: &Device) -> Option<Backing> {
         let write_cache = &self.config.write_cache;
+        let kind = match device.write_cache.unwrap_or(write_cache.kind) {
+            CacheKind::Disk => WriteCacheKind::Volatile,
+            CacheKind::Memory => WriteCacheKind::Memory(Arc::clone(&self.memory)),
+            CacheKind::Persistent => WriteCacheKind::Persistent,
+            CacheKind::None => return self.images.private(&device.vdisk).cloned().map(Backing::Private),
+        };
         let limit = device.write_cache_limit.unwrap_or(write_cache.limit);
         let write_cache = WriteCacheConfig {
-            kind: match device.write_cache.unwrap_or(write_cache.kind) {
-                CacheKind::Disk => WriteCacheKind::Volatile,
-                CacheKind::Memory => WriteCacheKind::Memory(Arc::clone(&self.memory)),
-                CacheKind::Persistent => WriteCacheKind::Persistent,
-            },
+            kind,
             directory: write_cache.directory.clone(),
             device: device.name.as_str().to_owned(),
             limit: ByteLength::new(limit.0),
             warn_percent: write_cache.warn_percent,
         };
-        DeviceSlot::new(device, image, write_cache, self.states.clone()).map(Arc::new)
+        let image = self.images.get(&device.vdisk)?.clone();
+        Some(Backing::Cached(Cached { image, write_cache }))
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

@@ -123,8 +123,8 @@ impl BootExports {
             read_only: false,
             // All connections share the volume, and its flush is that of the whole write cache.
             multi_conn: true,
-            // A hole in the write cache.
-            fast_zero: true,
+            // A hole in the write cache; a private image may have to store zeros.
+            fast_zero: !slot.device.is_private(),
             observer,
             account: meter::Account::default(),
         })
@@ -156,7 +156,7 @@ impl BootExports {
             "{}",
             if opened.began { "NBD export in use: boot begins" } else { "NBD export in use: boot goes on" }
         );
-        Ok((opened.volume, Arc::new(observer)))
+        Ok((opened.device, Arc::new(observer)))
     }
 
     fn open_vdisk(&self, vdisk: &str, peer: &Peer) -> Result<Export, Refusal> {
@@ -193,7 +193,11 @@ impl std::fmt::Debug for BootExports {
 }
 
 fn device_description(slot: &DeviceSlot) -> String {
-    format!("vDisk {} with the write cache of {}", slot.device.vdisk, slot.device.name)
+    let device = &slot.device;
+    if device.is_private() {
+        return format!("vDisk {}, written by {} itself", device.vdisk, device.name);
+    }
+    format!("vDisk {} with the write cache of {}", device.vdisk, device.name)
 }
 
 fn socket_address(peer: &Peer) -> Option<SocketAddr> {

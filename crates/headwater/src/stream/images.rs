@@ -16,7 +16,8 @@ use diskimage::{Format, Image, OpenOptions};
 use vdisk::ImageFingerprint;
 
 use super::names::fnv1a_128;
-use crate::config::{ImageFormat, Vdisk};
+use super::private::PrivateImage;
+use crate::config::{Config, ImageFormat, Vdisk};
 
 /// An open image.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub struct GoldenImage {
 #[derive(Debug, Default)]
 pub struct Images {
     by_name: HashMap<String, GoldenImage>,
+    /// Those that a device writes itself.
+    private: HashMap<String, Arc<PrivateImage>>,
     /// Of every file: nobody changes it while it is served.
     _locks: Vec<ReadLock>,
 }
@@ -42,17 +45,22 @@ impl Images {
     ///
     /// # Errors
     /// The first that cannot be opened, with vDisk, file and reason.
-    pub fn open(vdisks: &[Vdisk]) -> anyhow::Result<Self> {
+    pub fn open(config: &Config) -> anyhow::Result<Self> {
         let mut images = Self::default();
+        for vdisk in config.vdisks.iter().filter(|vdisk| is_written(config, vdisk)) {
+            // A file of several names is opened for the one that its device knows.
+            if config.devices.iter().any(|device| device.is_private() && device.vdisk == vdisk.name) {
+                let image = PrivateImage::open(base_name(&vdisk.name).to_owned(), vdisk)
+                    .with_context(|| about(vdisk))?;
+                images.private.insert(vdisk.name.clone(), Arc::new(image));
+            }
+        }
         let mut by_path: HashMap<&Path, GoldenImage> = HashMap::new();
-        for vdisk in vdisks {
+        for vdisk in config.vdisks.iter().filter(|vdisk| !is_written(config, vdisk)) {
             let image = match by_path.get(vdisk.path.as_path()) {
                 Some(image) => image.clone(),
                 None => {
-                    let (image, locks) = open(vdisk).with_context(|| {
-                        let (name, path) = (&vdisk.name, vdisk.path.display());
-                        format!("vDisk \"{name}\": its image {path} cannot be used")
-                    })?;
+                    let (image, locks) = open(vdisk).with_context(|| about(vdisk))?;
                     images._locks.extend(locks);
                     by_path.insert(&vdisk.path, image.clone());
                     image
@@ -64,7 +72,29 @@ impl Images {
         Ok(images)
     }
 
-    /// The names of all vDisks, in order.
+    /// Opens every vDisk's image for reading, to tell whether a server could; private ones may be in use by one.
+    ///
+    /// # Errors
+    /// The first that cannot be opened, with vDisk, file and reason.
+    pub fn check(config: &Config) -> anyhow::Result<()> {
+        for vdisk in &config.vdisks {
+            let checked = if is_written(config, vdisk) {
+                Image::open(&vdisk.path, options(vdisk)).map(drop).map_err(anyhow::Error::from)
+            } else {
+                open(vdisk).map(drop)
+            };
+            checked.with_context(|| about(vdisk))?;
+        }
+        Ok(())
+    }
+
+    /// The image that a device writes itself.
+    #[must_use]
+    pub fn private(&self, vdisk: &str) -> Option<&Arc<PrivateImage>> {
+        self.private.get(vdisk)
+    }
+
+    /// The names of all vDisks that are read alone, in order.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = self.by_name.keys().cloned().collect();
@@ -72,11 +102,21 @@ impl Images {
         names
     }
 
-    /// The image of a vDisk.
+    /// The image of a vDisk that is read alone.
     #[must_use]
     pub fn get(&self, vdisk: &str) -> Option<&GoldenImage> {
         self.by_name.get(vdisk)
     }
+}
+
+fn about(vdisk: &Vdisk) -> String {
+    format!("vDisk \"{}\": its image {} cannot be used", vdisk.name, vdisk.path.display())
+}
+
+/// Whether a device writes the file of this vDisk.
+fn is_written(config: &Config, vdisk: &Vdisk) -> bool {
+    let mut private = config.devices.iter().filter(|device| device.is_private());
+    private.any(|device| config.vdisk(&device.vdisk).is_some_and(|own| own.path == vdisk.path))
 }
 
 /// A vDisk's name without its version.

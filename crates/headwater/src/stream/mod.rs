@@ -21,3 +21,4 @@ pub mod exports;
 pub mod images;
 pub mod kernels;
 pub mod names;
+pub mod private;
