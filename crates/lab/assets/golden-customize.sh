@@ -64,13 +64,17 @@ for unit in getty@tty1.service apt-daily.timer apt-daily-upgrade.timer dpkg-db-b
     sys-kernel-tracing.mount sys-kernel-config.mount sys-fs-fuse-connections.mount \
     proc-sys-fs-binfmt_misc.automount modprobe@.service systemd-binfmt.service \
     systemd-ask-password-wall.path systemd-ask-password-console.path getty-static.service \
-    systemd-pstore.service open-iscsi.service iscsid.socket systemd-machine-id-commit.service; do
+    systemd-pstore.service open-iscsi.service nbd-client.service iscsid.socket systemd-machine-id-commit.service; do
     ln -sf /dev/null "$units/$unit"
 done
 for generator in cryptsetup debug gpt-auto hibernate-resume integritysetup rc-local run system-update sysv \
     veritysetup bless-boot; do
     ln -sf /dev/null "$root/etc/systemd/system-generators/systemd-$generator-generator"
 done
+# fio, without the Python that its package wants for its plots.
+(cd "$root/tmp" && APT_CONFIG=$MMDEBSTRAP_APT_CONFIG apt-get -o APT::Sandbox::User=root download fio)
+dpkg-deb --fsys-tarfile "$root"/tmp/fio_*.deb | tar -x -C "$root" ./usr/bin/fio
+rm "$root"/tmp/fio_*.deb
 version=$(basename "$root"/boot/vmlinuz-*)
 version=${version#vmlinuz-}
 chroot "$root" update-initramfs -u -k "$version"

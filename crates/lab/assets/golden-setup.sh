@@ -17,7 +17,7 @@ cat >"$root/etc/initramfs-tools/hooks/headwater" <<'HOOK'
 #!/bin/sh
 [ "$1" = prereqs ] && exit 0
 . /usr/share/initramfs-tools/hook-functions
-manual_add_modules virtio_pci virtio_net virtio_blk virtio_scsi sd_mod ext4 iscsi_tcp iscsi_ibft \
+manual_add_modules virtio_pci virtio_net virtio_blk virtio_scsi sd_mod ext4 iscsi_tcp iscsi_ibft nbd \
     crc32c_intel crc32c_generic e1000 e1000e vmxnet3
 find "$DESTDIR" -name '*.ko.xz' -exec unxz -f {} +
 exit 0

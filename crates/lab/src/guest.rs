@@ -311,6 +311,12 @@ impl Guest {
         self.console.lines(0)
     }
 
+    /// Whether a line of its serial console holds this text.
+    #[must_use]
+    pub fn has_said(&self, text: &str) -> bool {
+        self.transcript().iter().any(|line| line.text.contains(text))
+    }
+
     /// Its log.
     #[must_use]
     pub fn log_path(&self) -> PathBuf {

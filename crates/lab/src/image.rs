@@ -17,10 +17,28 @@ use crate::command::{self, bound_to_us, show};
 pub struct Image {
     /// The dynamic VHDX file. It belongs to the cache: open it for reading only.
     pub vhdx: PathBuf,
+    /// The kernel in it, for machines that load it some other way.
+    pub kernel: PathBuf,
+    /// Its initramfs.
+    pub initrd: PathBuf,
+}
+
+/// What [`Image::kernel`] and [`Image::initrd`] are called in an entry of the cache.
+const KERNEL_FILE: &str = "vmlinuz";
+const INITRD_FILE: &str = "initrd.img";
+
+impl Image {
+    fn in_entry(entry: &Path) -> Self {
+        Self {
+            vhdx: entry.join("disk.vhdx"),
+            kernel: entry.join(KERNEL_FILE),
+            initrd: entry.join(INITRD_FILE),
+        }
+    }
 }
 
 /// Bumped when the code that assembles images changes what comes out.
-const SCHEMA: &str = "5";
+const SCHEMA: &str = "6";
 
 /// The kernel that guests run, newest first: the first that the archive has is taken. The cloud flavour has the
 /// drivers of virtual machines only, and half the size.

@@ -74,6 +74,36 @@ impl Network {
         self.0.run.keep_logs();
     }
 
+    /// How many bytes have gone between server and guests, in both directions: the measure of how far they are.
+    ///
+    /// # Errors
+    /// Where the system does not say.
+    pub fn traffic_bytes(&self) -> Result<u64> {
+        let mut sum = 0;
+        for direction in ["rx", "tx"] {
+            let file = format!("/sys/class/net/{INTERFACE}/statistics/{direction}_bytes");
+            let text = crate::command::output(self.command("cat").arg(&file))?;
+            sum += text.trim().parse::<u64>().with_context(|| format!("{file}: {text:?}"))?;
+        }
+        Ok(sum)
+    }
+
+    /// Mounts a small file system in memory in the network's folder, for what shall run out of space. Servers that are
+    /// started afterwards see it; it goes with the network.
+    ///
+    /// # Errors
+    /// Where it cannot be mounted.
+    pub fn small_file_system(&self, name: &str, size_mib: u32) -> Result<std::path::PathBuf> {
+        let place = self.folder().join(name);
+        std::fs::create_dir(&place)?;
+        self.0.run.record_mount(&place)?;
+        run(
+            "mount",
+            &["-t", "tmpfs", "-o", &format!("size={size_mib}m"), "tmpfs", &place.to_string_lossy()],
+        )?;
+        Ok(place)
+    }
+
     /// A command that runs inside the network: for clients, which are run to their end.
     #[must_use]
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {

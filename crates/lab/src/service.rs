@@ -100,7 +100,11 @@ impl Service {
         self.wait_until(&what, SERVICE_STARTS_WITHIN, |_| path.exists().then_some(()))
     }
 
-    fn wait_until<T>(
+    /// Looks again and again until there is an answer. `what` says what the error says.
+    ///
+    /// # Errors
+    /// Where the time is over or the program has ended; with the end of its log.
+    pub fn wait_until<T>(
         &mut self,
         what: &str,
         timeout: Duration,

@@ -98,11 +98,7 @@ fn machines_boot_beside_another_dhcp_server() {
 
 #[test]
 fn machine_with_a_chap_secret_boots() {
-    let device = Device {
-        name: "chap",
-        index: 6,
-        more: "chap_user = \"chap\"\nchap_secret = \"a secret of sixteen\"",
-    };
+    let device = Device::with("chap", 6, "chap_user = \"chap\"\nchap_secret = \"a secret of sixteen\"");
     let site = Site::micro("chap", std::slice::from_ref(&device));
     let mut guest = site.boot(&device, Firmware::BiosIpxeRom);
     write_proof(&mut guest, "with CHAP");

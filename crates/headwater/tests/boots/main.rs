@@ -5,5 +5,7 @@
 mod debian;
 mod faults;
 mod firmware;
+mod nbd_root;
 mod site;
+mod store;
 mod write_cache;

@@ -1,5 +1,5 @@
 //! A site for boot tests: a lab network with a server, some devices, and one golden image.
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -15,13 +15,19 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_headwater");
 pub(crate) struct Device {
     pub(crate) name: &'static str,
     pub(crate) index: u8,
+    /// The vDisk that it boots.
+    pub(crate) vdisk: &'static str,
     /// More lines of its `[[device]]`.
     pub(crate) more: &'static str,
 }
 
 impl Device {
     pub(crate) fn new(name: &'static str, index: u8) -> Self {
-        Self { name, index, more: "" }
+        Self { name, index, vdisk: "golden", more: "" }
+    }
+
+    pub(crate) fn with(name: &'static str, index: u8, more: &'static str) -> Self {
+        Self { more, ..Self::new(name, index) }
     }
 
     pub(crate) fn spec(&self, firmware: Firmware) -> GuestSpec {
@@ -36,6 +42,14 @@ pub(crate) enum Dhcp {
     Ours,
     /// A site's dnsmasq; Headwater adds boot information as proxyDHCP.
     Beside,
+}
+
+/// What the server serves.
+pub(crate) struct Storage {
+    /// Names and images of the vDisks.
+    pub(crate) vdisks: Vec<(&'static str, PathBuf)>,
+    /// More of the configuration.
+    pub(crate) more: String,
 }
 
 /// Everything but the machines.
@@ -56,19 +70,30 @@ impl Site {
 
     /// A site whose devices boot the micro guest, with more lines of its `[[vdisk]]`.
     pub(crate) fn with_vdisk(name: &str, vdisk: &str, devices: &[Device]) -> Self {
-        Self::configured(name, Dhcp::Ours, lab::micro::micro().unwrap(), vdisk, devices)
+        let image = lab::micro::micro().unwrap();
+        let more = format!("[[vdisk]]\nname = \"golden\"\nfile = \"{}\"\n{vdisk}", image.vhdx.display());
+        Self::begin_with(name, Dhcp::Ours, image, devices, |_| Storage { vdisks: Vec::new(), more })
     }
 
     pub(crate) fn begin(name: &str, dhcp: Dhcp, image: Image, devices: &[Device]) -> Self {
-        Self::configured(name, dhcp, image, "", devices)
+        let vdisks = vec![("golden", image.vhdx.clone())];
+        Self::begin_with(name, dhcp, image, devices, |_| Storage { vdisks, more: String::new() })
     }
 
-    fn configured(name: &str, dhcp: Dhcp, image: Image, vdisk: &str, devices: &[Device]) -> Self {
+    /// A site whose storage lies in its network's folder.
+    pub(crate) fn begin_with(
+        name: &str,
+        dhcp: Dhcp,
+        image: Image,
+        devices: &[Device],
+        storage: impl FnOnce(&Network) -> Storage,
+    ) -> Self {
         let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         lab::packages::ensure(lab::packages::TEST).unwrap();
         let network = Network::begin(name).unwrap();
         let site_dhcp = (dhcp == Dhcp::Beside).then(|| network.site_dhcp().unwrap());
-        let mut spec = ServerSpec::new(PROGRAM, configuration(&network, dhcp, &image, vdisk, devices));
+        let storage = storage(&network);
+        let mut spec = ServerSpec::new(PROGRAM, configuration(&network, dhcp, &storage, devices));
         if dhcp == Dhcp::Beside {
             spec.udp_ports.push(4011);
         }
@@ -79,6 +104,15 @@ impl Site {
     /// Powers a device on.
     pub(crate) fn start(&self, device: &Device, firmware: Firmware) -> Guest {
         Guest::start(&self.network, &device.spec(firmware)).unwrap()
+    }
+
+    /// Powers several devices with the micro guest on at once and waits until all are up.
+    pub(crate) fn boot_all<const N: usize>(&self, devices: &[Device; N]) -> [Guest; N] {
+        let mut guests = devices.each_ref().map(|device| self.start(device, Firmware::BiosIpxeRom));
+        for guest in &mut guests {
+            guest.wait_for(lab::micro::READY, MICRO_READY_WITHIN).unwrap();
+        }
+        guests
     }
 
     /// Powers a device with the micro guest on and waits until it is up.
@@ -119,7 +153,7 @@ fn stdout(command: &mut Command) -> String {
     text
 }
 
-fn configuration(network: &Network, dhcp: Dhcp, image: &Image, vdisk: &str, devices: &[Device]) -> String {
+fn configuration(network: &Network, dhcp: Dhcp, storage: &Storage, devices: &[Device]) -> String {
     let folder = network.folder().display();
     let mode = match dhcp {
         Dhcp::Ours => "mode = \"dhcp\"\nrange = \"10.77.0.100-10.77.0.199\"",
@@ -127,16 +161,19 @@ fn configuration(network: &Network, dhcp: Dhcp, image: &Image, vdisk: &str, devi
     };
     let mut text = format!(
         "state_dir = \"{folder}/state\"\nadmin_socket = \"{socket}\"\n\
-         [[interface]]\nname = \"{interface}\"\n{mode}\n[[vdisk]]\nname = \"golden\"\nfile = \"{image}\"\n{vdisk}",
+         [[interface]]\nname = \"{interface}\"\n{mode}\n{more}\n",
         socket = network.socket("headwater").display(),
         interface = lab::INTERFACE,
-        image = image.vhdx.display(),
+        more = storage.more,
     );
+    for (name, file) in &storage.vdisks {
+        text.push_str(&format!("[[vdisk]]\nname = \"{name}\"\nfile = \"{}\"\n", file.display()));
+    }
     for device in devices {
         let mac = device.spec(Firmware::BiosIpxeRom).mac;
-        let (name, more) = (device.name, device.more);
+        let (name, vdisk, more) = (device.name, device.vdisk, device.more);
         text.push_str(&format!(
-            "[[device]]\nname = \"{name}\"\nmac = \"{mac}\"\nvdisk = \"golden\"\n{more}\n"
+            "[[device]]\nname = \"{name}\"\nmac = \"{mac}\"\nvdisk = \"{vdisk}\"\n{more}\n"
         ));
     }
     text

@@ -5,19 +5,21 @@
 //! [`READY`] appears on the serial console, the *ready beacon* goes to the server (`POST /v1/ready` with
 //! `{"mac": "52:54:00:77:00:10", "uptime_seconds": 21.53}`, to port 8080 of the iSCSI target's address or to
 //! `headwater.ready=URL` of the kernel's command line), and a root shell waits on the serial line.
+//!
+//! Its initramfs can take the root from an NBD server, too (`nbdroot=`, by Debian's own script), and it has fio.
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
 use super::disk::{Disk, Partition};
-use super::{Image, KERNELS, SCHEMA, bootstrap, grub_configuration, sources};
+use super::{INITRD_FILE, Image, KERNEL_FILE, KERNELS, SCHEMA, bootstrap, grub_configuration, sources};
 use crate::cache::{self, Inputs};
 use crate::progress::Progress;
 
 /// What the line on the serial console begins with when the guest is up.
 pub const READY: &str = "GOLDEN-READY";
 
-const PACKAGES: [&str; 12] = [
+const PACKAGES: [&str; 23] = [
     "systemd-sysv",
     "udev",
     "kmod",
@@ -30,8 +32,20 @@ const PACKAGES: [&str; 12] = [
     "e2fsprogs",
     "passwd",
     "login",
+    "nbd-client",
+    // What fio is linked with; fio itself the customize hook unpacks, since its package wants Python.
+    "libaio1",
+    "libgfapi0",
+    "libibverbs1",
+    "libnbd0",
+    "libnuma1",
+    "libpmem1",
+    "libpmemblk1",
+    "librados2",
+    "librbd1",
+    "librdmacm1",
 ];
-const KERNEL_ARGUMENTS: &str = "root=LABEL=root ro mitigations=off fsck.mode=skip";
+const KERNEL_ARGUMENTS: &str = "root=LABEL=root ro mitigations=off no_timer_check fsck.mode=skip";
 const ESP_MIB: u64 = 32;
 const ROOT_MIB: u64 = 1500;
 const PAYLOAD_BLOCK_MIB: u64 = 16;
@@ -67,7 +81,7 @@ pub fn golden() -> Result<Image> {
         crate::home::require_root("building the golden image")?;
         build(workplace, &sources)
     })?;
-    Ok(Image { vhdx: entry.join("disk.vhdx") })
+    Ok(Image::in_entry(&entry))
 }
 
 fn build(workplace: &Path, sources: &str) -> Result<()> {
@@ -92,6 +106,9 @@ fn build(workplace: &Path, sources: &str) -> Result<()> {
     std::fs::write(root.join("boot/grub/grub.cfg"), configuration)?;
     let partitions = [Partition { label: "root", size_mib: ROOT_MIB, content: Some(&root) }];
     let vhdx = Disk { esp_mib: ESP_MIB, partitions: &partitions }.build(workplace, PAYLOAD_BLOCK_MIB)?;
+    for (file, name) in [("boot/vmlinuz", KERNEL_FILE), ("boot/initrd.img", INITRD_FILE)] {
+        std::fs::copy(root.join(file), workplace.join(name))?;
+    }
     cache::remove_tree(&root)?;
     progress.step(&format!("done: {} MiB", std::fs::metadata(vhdx)?.len() >> 20));
     Ok(())

@@ -13,7 +13,9 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::disk::{Disk, Partition};
-use super::{Image, KERNELS, SCHEMA, bootstrap, grub_configuration, only_file, sources};
+use super::{
+    INITRD_FILE, Image, KERNEL_FILE, KERNELS, SCHEMA, bootstrap, grub_configuration, only_file, sources,
+};
 use crate::cache::{self, Inputs};
 use crate::command::output;
 use crate::progress::Progress;
@@ -40,7 +42,8 @@ const MODULES: [&str; 8] = [
 /// With the libraries that they need.
 const PROGRAMS: [&str; 2] = ["sbin/iscsistart", "sbin/iscsid"];
 const ISCSID_CONFIGURATION: &str = "node.session.timeo.replacement_timeout = 86400\n";
-const KERNEL_ARGUMENTS: &str = "mitigations=off";
+/// On a machine under load, an emulated timer can be too late for the kernel's check of it, which then panics.
+const KERNEL_ARGUMENTS: &str = "mitigations=off no_timer_check";
 const ESP_MIB: u64 = 4;
 const ROOT_MIB: u64 = 40;
 const DATA_MIB: u64 = 256;
@@ -69,7 +72,7 @@ pub fn micro() -> Result<Image> {
         crate::home::require_root("building the micro guest's image")?;
         build(workplace, &sources)
     })?;
-    Ok(Image { vhdx: entry.join("disk.vhdx") })
+    Ok(Image::in_entry(&entry))
 }
 
 fn build(workplace: &Path, sources: &str) -> Result<()> {
@@ -90,6 +93,9 @@ fn build(workplace: &Path, sources: &str) -> Result<()> {
         Partition { label: "data", size_mib: DATA_MIB, content: None },
     ];
     let vhdx = Disk { esp_mib: ESP_MIB, partitions: &partitions }.build(workplace, PAYLOAD_BLOCK_MIB)?;
+    for (file, name) in [("boot/vmlinuz", KERNEL_FILE), ("boot/initrd.img", INITRD_FILE)] {
+        fs::copy(boot.join(file), workplace.join(name))?;
+    }
     for folder in [&root, &tree, &boot] {
         cache::remove_tree(folder)?;
     }
