@@ -24,11 +24,42 @@ const PARTIAL_EVERY: u64 = 5;
 const PARTIAL_RUNS: [(u64, u64); 4] =
     [(0, 4096), (65_536, 131_072), (524_288, 16_384), (1_048_576 + 512, 12_800)];
 
+/// The format of the base and the difference.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Vhdx,
+    Vhd,
+}
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Vhdx => "VHDX",
+            Self::Vhd => "VHD",
+        }
+    }
+
+    pub(super) fn ending(self) -> &'static str {
+        match self {
+            Self::Vhdx => "vhdx",
+            Self::Vhd => "vhd",
+        }
+    }
+
+    fn child_ending(self) -> &'static str {
+        match self {
+            Self::Vhdx => "avhdx",
+            Self::Vhd => "avhd",
+        }
+    }
+}
+
 /// The files, in one folder.
 pub(super) struct Material {
+    pub(super) kind: Kind,
     /// The base's contents.
     pub(super) raw: PathBuf,
-    /// The base, dynamic VHDX.
+    /// The base, dynamic.
     pub(super) base: PathBuf,
     /// The difference on it.
     pub(super) leaf: PathBuf,
@@ -40,32 +71,35 @@ impl Material {
     pub(super) fn make(
         program: &Path,
         volume: &Volume,
+        kind: Kind,
         filled_gib: u64,
         difference_mib: u64,
     ) -> Result<Self> {
         let name =
             |what: &str, ending: &str| volume.path(&format!("{what}-{filled_gib}-{difference_mib}.{ending}"));
         let material = Self {
+            kind,
             raw: name("base", "raw"),
-            base: name("base", "vhdx"),
-            leaf: name("base.1", "avhdx"),
+            base: name("base", kind.ending()),
+            leaf: name("base.1", kind.child_ending()),
             difference_mib,
         };
         if material.leaf.exists() {
             return Ok(material);
         }
-        eprintln!("making the images on {}", volume.name);
-        let mut noise = Noise(0x9E37_79B9_7F4A_7C15);
-        fill(&material.raw, filled_gib, &mut noise)?;
+        eprintln!("making the {} images on {}", kind.name(), volume.name);
+        let mut noise = Noise::new();
+        if !material.raw.exists() {
+            let unfinished = material.raw.with_extension("making");
+            fill(&unfinished, filled_gib, &mut noise)?;
+            std::fs::rename(&unfinished, &material.raw)?;
+        }
         for made in [&material.base, &material.leaf] {
             if made.exists() {
                 std::fs::remove_file(made)?;
             }
         }
-        // Through memory, not cloned: the base must not share its blocks with the raw image.
-        let mut convert = Command::new("qemu-img");
-        convert.args(["convert", "-t", "writeback", "-f", "raw", "-O", "vhdx", "-o", "block_size=2M"]);
-        run(convert.arg(&material.raw).arg(&material.base))?;
+        material.convert_base(program)?;
         let unfinished = material.leaf.with_extension("making");
         run(Command::new(program)
             .args(["image", "snapshot", "--quiet"])
@@ -74,6 +108,40 @@ impl Material {
         material.change(&unfinished, &mut noise).context("cannot fill the difference")?;
         std::fs::rename(&unfinished, &material.leaf)?;
         Ok(material)
+    }
+
+    /// Makes the base. Of VHDX through memory, not cloned, so that it does not share blocks with the raw image.
+    fn convert_base(&self, program: &Path) -> Result<()> {
+        let mut convert = match self.kind {
+            Kind::Vhdx => {
+                let mut convert = Command::new("qemu-img");
+                convert.args([
+                    "convert",
+                    "-t",
+                    "writeback",
+                    "-f",
+                    "raw",
+                    "-O",
+                    "vhdx",
+                    "-o",
+                    "block_size=2M",
+                ]);
+                convert
+            }
+            // qemu-img lays the data of a VHD across the blocks of the file system, where nothing can be shared.
+            Kind::Vhd => {
+                let mut convert = Command::new(program);
+                convert.args(["image", "convert", "--quiet"]);
+                convert
+            }
+        };
+        run(convert.arg(&self.raw).arg(&self.base))
+    }
+
+    /// Removes the base and the difference.
+    pub(super) fn remove(&self) -> Result<()> {
+        std::fs::remove_file(&self.leaf)?;
+        Ok(std::fs::remove_file(&self.base)?)
     }
 
     /// Writes the difference: blocks spread over the disk, each `PARTIAL_EVERY`th in part.
@@ -117,10 +185,14 @@ fn fill(raw: &Path, filled_gib: u64, noise: &mut Noise) -> Result<()> {
 }
 
 /// Incompressible bytes (xorshift64*): faster than the kernel's.
-struct Noise(u64);
+pub(super) struct Noise(u64);
 
 impl Noise {
-    fn fill(&mut self, bytes: &mut [u8]) {
+    pub(super) fn new() -> Self {
+        Self(0x9E37_79B9_7F4A_7C15)
+    }
+
+    pub(super) fn fill(&mut self, bytes: &mut [u8]) {
         for word in bytes.chunks_mut(8) {
             self.0 ^= self.0 >> 12;
             self.0 ^= self.0 << 25;
