@@ -104,7 +104,7 @@ pub enum Refusal {
     },
     /// The file breaks a rule of its format.
     #[error("the image is damaged: {0}")]
-    Damaged(#[from] Damage),
+    Damaged(Damage),
     /// A differencing image and its parents do not make a whole.
     #[error(transparent)]
     Chain(Box<ChainError>),
@@ -161,6 +161,12 @@ pub(crate) enum ResolveError {
     Storage(#[from] StorageError),
     #[error(transparent)]
     Damaged(#[from] Damage),
+}
+
+impl From<Damage> for Refusal {
+    fn from(damage: Damage) -> Self {
+        Self::Damaged(damage)
+    }
 }
 
 impl From<ChainError> for Refusal {

@@ -49,6 +49,8 @@ pub struct Summary {
     pub moved: Moved,
     /// What became of its payload blocks.
     pub blocks: Blocks,
+    /// Whether a process that was killed had left an unfinished file of the same target, which was removed.
+    pub removed_leftover: bool,
 }
 
 /// What a visitor of all blocks says to one of them.
@@ -108,8 +110,9 @@ impl Job<'_> {
             self.verify(partial.path(), watch)?;
         }
         watch.advance(0)?;
+        let removed_leftover = partial.removed_leftover();
         partial.swap_in()?;
-        Ok(summary)
+        Ok(Summary { removed_leftover, ..summary })
     }
 
     /// Makes the new image in a storage, which lies in `directory` if it has a name.
@@ -143,7 +146,7 @@ impl Job<'_> {
         self.check_sources()?;
         let moved = filler.mover().moved();
         new.finish().map_err(|error| self.target_error(error))?;
-        Ok(Summary { moved, blocks })
+        Ok(Summary { moved, blocks, removed_leftover: false })
     }
 
     /// Refuses a source that somebody cut short: what is behind its end now passed for a hole, where it was not read.

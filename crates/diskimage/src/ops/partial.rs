@@ -40,6 +40,7 @@ pub(super) struct Partial {
     replace: Replace,
     /// Holds the lock.
     file: Option<Arc<File>>,
+    removed_leftover: bool,
 }
 
 impl Partial {
@@ -52,18 +53,19 @@ impl Partial {
             return Err(OpError::Exists { path: target.into() });
         }
         let path = name_of(target);
+        let mut removed_leftover = false;
         for _ in 0..MAX_TRIES {
             match FileStorage::create_new(&path) {
                 Ok(storage) => {
                     let file = storage.file().cloned();
                     if file.as_ref().is_some_and(|file| holds(file, &path)) {
                         let target = target.into();
-                        return Ok((Self { path, target, replace, file }, storage));
+                        return Ok((Self { path, target, replace, file, removed_leftover }, storage));
                     }
                     // Somebody took it for a stale one in the moment before it was locked.
                 }
                 Err(FileStorageError::Access(error)) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    remove_stale(target, &path)?;
+                    removed_leftover |= remove_stale(target, &path)?;
                 }
                 Err(FileStorageError::Access(error)) => return Err(OpError::file(path, "made", error)),
                 Err(FileStorageError::NotAFile { .. }) => return Err(OpError::Exists { path }),
@@ -75,6 +77,11 @@ impl Partial {
     /// Where the unfinished file lies.
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether a process that was killed had left an unfinished file, which was removed.
+    pub(super) fn removed_leftover(&self) -> bool {
+        self.removed_leftover
     }
 
     /// Gives the file, which is whole and on disk, its name, and makes that lasting.
@@ -159,15 +166,15 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Removes the unfinished file of a process that is no more.
-fn remove_stale(target: &Path, path: &Path) -> Result<(), OpError> {
+/// Removes the unfinished file of a process that is no more, and says whether there was one.
+fn remove_stale(target: &Path, path: &Path) -> Result<bool, OpError> {
     let stale = match FileStorage::open_writable(path) {
         Ok(stale) => stale,
-        Err(FileStorageError::Access(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(FileStorageError::Access(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(FileStorageError::Access(error)) => return Err(OpError::file(path, "opened", error)),
         Err(FileStorageError::NotAFile { .. }) => return Err(OpError::Exists { path: path.into() }),
     };
-    let Some(file) = stale.file() else { return Ok(()) };
+    let Some(file) = stale.file() else { return Ok(false) };
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(Errno::AGAIN) => {
@@ -176,10 +183,11 @@ fn remove_stale(target: &Path, path: &Path) -> Result<(), OpError> {
         Err(errno) => return Err(OpError::file(path, "locked", errno)),
     }
     // With the lock held, the name cannot pass to another unfinished file unless it has already.
-    if is_at(file, path) {
+    let is_there = is_at(file, path);
+    if is_there {
         std::fs::remove_file(path).map_err(|error| OpError::file(path, "removed", error))?;
     }
-    Ok(())
+    Ok(is_there)
 }
 
 /// Renames to a name that must be free, in one step where the file system can.

@@ -65,7 +65,7 @@ pub fn rebase(
         Trust::Linkage => {
             return Err(OpError::unfit(format!(
                 "{parent:?} is not the parent that {child:?} was made from: the child wants {}, and the file is {}; if \
-                 it holds the same, have the contents compared",
+                 it holds the same, have the contents compared (--compare)",
                 reference.linkage, link.linkage
             )));
         }

@@ -63,6 +63,20 @@ pub(super) fn replay(storage: &dyn Storage, header: &Header) -> Result<Overlay, 
     ring.apply(&active, file_bytes, head.header.last_file_offset)
 }
 
+/// How many entries of the log's present session are newer than all that count and not intact.
+pub(super) fn torn_entries(storage: &dyn Storage, header: &Header) -> Result<u64, Refusal> {
+    let ring = Ring::read(storage, header)?;
+    let entries = ring.find_entries()?;
+    let active = active_sequence(&entries, ring.len()).unwrap_or_default();
+    let newest = active.last().map_or(0, |head| head.header.sequence_number);
+    let places = (0..ring.len()).step_by(SECTOR_BYTES as usize);
+    let torn = places.zip(&entries).filter(|(place, entry)| {
+        let header = || EntryHeader::parse(ring.sector(*place), ring.guid, ring.len());
+        entry.is_none() && header().is_some_and(|header| header.sequence_number > newest)
+    });
+    Ok(torn.fold(0, |count, _| count.saturating_add(1)))
+}
+
 impl Ring {
     fn read(storage: &dyn Storage, header: &Header) -> Result<Self, Refusal> {
         let length = u64::from(header.log_length);

@@ -346,3 +346,23 @@ fn replayed_bytes_are_read_without_waiting() {
     block::BlockDevice::read(&image, ByteOffset::ZERO, &mut sector, Patience::Now).unwrap();
     assert_eq!(sector, [5; 4096]);
 }
+
+#[test]
+fn entry_that_a_crash_tore_is_told_by_a_check() {
+    let mut vhdx = dirty();
+    let at = vhdx.payload_at();
+    let whole = entry(&vhdx, 9, 0, vec![data(at, 1)]).build();
+    let mut torn = entry(&vhdx, 10, 0, vec![data(at, 2)]).build();
+    let torn_at = whole.len() as u64;
+    torn[5000] ^= 1;
+    vhdx.log = vec![(0, whole.clone()), (torn_at, torn)];
+    assert_eq!(byte_at(&vhdx.open().unwrap(), 0), 1);
+    let codes = |vhdx: &Vhdx| {
+        let report = diskimage::check::check(&vhdx.build(), diskimage::Format::Vhdx).unwrap();
+        let codes = report.findings().iter().map(|finding| finding.code);
+        codes.filter(|code| code.starts_with("vhdx-log")).collect::<Vec<_>>()
+    };
+    assert_eq!(codes(&vhdx), ["vhdx-log-dirty", "vhdx-log-torn"]);
+    vhdx.log = vec![(0, whole)];
+    assert_eq!(codes(&vhdx), ["vhdx-log-dirty"]);
+}

@@ -190,6 +190,12 @@ fn each_way_to_break_a_table_has_its_code() {
         assert_eq!(codes(&check_file(&file)), expected, "{entry:#x}");
     }
     let mut file = vhdx().build();
+    put(&mut file, BAT_AT + 8, &(payload | 6).to_le_bytes());
+    let report = check_file(&file);
+    let overlap = report.findings().iter().find(|finding| finding.code == "vhdx-blocks-overlap").unwrap();
+    let expected = format!("payload block 1 at {payload:#x} lies over payload block 0");
+    assert_eq!((&overlap.problem, overlap.at.get()), (&expected, BAT_AT + 8));
+    let mut file = vhdx().build();
     put(&mut file, METADATA_AT + 32 + 24, &[4]);
     put(&mut file, BAT_AT, &2_u64.to_le_bytes());
     assert_eq!(codes(&check_file(&file)), ["vhdx-space-unused"]);

@@ -1,4 +1,5 @@
 //! Each verb on small images, held against qemu-img.
+use std::fs::File;
 use std::process::Command;
 
 use block::conformance::pattern;
@@ -211,6 +212,7 @@ fn exit_codes_tell_no_from_cannot() {
     std::fs::write(bench.path("a.vhdx"), &image).unwrap();
     let (code, out, _) = bench.run(&["check", "a.vhdx"]);
     assert!(out.contains("--repair mends this"), "{code:?}: {out}");
+    assert!(out.ends_with("a.vhdx: VHDX, 0 errors, 1 warning\n"), "{out}");
     let repaired = bench.ok(&["check", "a.vhdx", "--repair"]);
     assert!(repaired.contains("1 repaired"), "{repaired}");
     assert!(bench.ok(&["check", "a.vhdx"]).ends_with("sound\n"));
@@ -417,4 +419,17 @@ fn names_with_control_characters_are_shown_escaped() {
         assert!(!output.contains(odd), "{output:?}");
         assert!(!output.lines().any(|line| line.starts_with("sound")), "{output:?}");
     }
+}
+
+#[test]
+fn damage_that_many_blocks_share_is_told_once_and_in_few_lines() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("full.raw"), pattern(40 * MIB)).unwrap();
+    bench.ok(&["convert", "full.raw", "a.vhdx", "--block-size", "1M"]);
+    File::options().write(true).open(bench.path("a.vhdx")).unwrap().set_len(10 << 20).unwrap();
+    let (code, out, _) = bench.run(&["check", "a.vhdx"]);
+    assert_eq!(code, Some(3));
+    assert!(out.lines().count() < 50 && out.contains("findings more"), "{out}");
+    let refused = bench.refused(&["info", "a.vhdx"]);
+    assert_eq!(refused.matches("behind the end of the file").count(), 1, "{refused}");
 }

@@ -85,6 +85,7 @@ impl Examination<'_> {
             let damage = Damage::new("log", header.log_offset, "[MS-VHDX] §2.3.3", problem);
             let finding = Finding::new("vhdx-log-dirty", Severity::Warning, damage);
             report.add(finding.repairable(self.repaired));
+            check_torn(storage, &header, report)?;
         }
         let view = View { under: storage, overlay: overlay.as_ref() };
         self.check_behind_log(&view, &header, report)?;
@@ -204,6 +205,21 @@ fn read_structure<const N: usize>(storage: &dyn Storage, at: u64) -> Result<Opti
         Err(Refusal::Storage(StorageError::EndOfFile { .. })) => Ok(None),
         Err(refusal) => Err(refusal),
     }
+}
+
+/// Entries that are newer than those that count, and not intact. A crash leaves such, before anything relies on them;
+/// but so would damage, and then what they say is lost.
+fn check_torn(storage: &dyn Storage, header: &Header, report: &mut Report) -> Result<(), Refusal> {
+    let torn = replay::torn_entries(storage, header)?;
+    if torn > 0 {
+        let problem = format!(
+            "{torn} entries that are newer than the last one to be replayed are not intact, as a crash leaves them \
+             that came while they were written"
+        );
+        let damage = Damage::new("log", header.log_offset, "[MS-VHDX] §2.3.2", problem);
+        report.add(Finding::new("vhdx-log-torn", Severity::Note, damage));
+    }
+    Ok(())
 }
 
 /// What the two headers come to.

@@ -14,6 +14,8 @@ use crate::error::{Damage, Refusal};
 use crate::storage::{Storage, StorageError};
 
 const PAGE_BYTES: usize = 64 << 10;
+/// For how many overlaps the other block is looked for: each reads the table once more.
+const MAX_SEARCHES: u32 = 16;
 const NAME: &str = "BAT entry";
 const LAYOUT_RULE: &str = "[MS-VHDX] §2.1";
 const ENTRY_RULE: &str = "[MS-VHDX] §2.5.1";
@@ -40,6 +42,8 @@ pub(super) struct TableCheck<'a> {
     absent: u64,
     /// A partially present block of the chunk whose entries are read.
     partial: Option<u64>,
+    /// How many overlapping blocks may still be looked for in the table.
+    searches: u32,
 }
 
 impl<'a> TableCheck<'a> {
@@ -71,6 +75,7 @@ impl<'a> TableCheck<'a> {
             rest: None,
             absent: 0,
             partial: None,
+            searches: MAX_SEARCHES,
         })
     }
 
@@ -83,18 +88,8 @@ impl<'a> TableCheck<'a> {
             report.add(Finding::new("vhdx-bat-cut", Severity::Error, damage));
         }
         let entries = entries.min(stored);
-        let mut page = vec![0; PAGE_BYTES];
-        let mut index = 0;
-        while index < entries {
-            let bytes =
-                usize::try_from(entries.saturating_sub(index).saturating_mul(8)).unwrap_or(usize::MAX);
-            let bytes = page.get_mut(..bytes.min(PAGE_BYTES)).unwrap_or_default();
-            self.view.read_at(ByteOffset::new(self.place_of(index)), bytes, Patience::Blocking)?;
-            for &entry in bytes.as_chunks().0 {
-                self.check_entry(index, u64::from_le_bytes(entry), report)?;
-                index = index.saturating_add(1);
-            }
-        }
+        let (view, region) = (self.view, self.region);
+        each_entry(view, region, entries, &mut |index, entry| self.check_entry(index, entry, report))?;
         Ok(self.check_space(report))
     }
 
@@ -106,8 +101,7 @@ impl<'a> TableCheck<'a> {
         let (state, at) = (entry & 7, entry & !(MIB.saturating_sub(1)));
         match self.layout.slot(index) {
             Slot::Payload(block) if block < self.layout.blocks() => {
-                self.check_payload(index, block, (state, at), report);
-                Ok(())
+                self.check_payload(index, block, (state, at), report)
             }
             Slot::Payload(block) => {
                 if entry != 0 {
@@ -121,7 +115,13 @@ impl<'a> TableCheck<'a> {
         }
     }
 
-    fn check_payload(&mut self, index: u64, block: u64, (state, at): (u64, u64), report: &mut Report) {
+    fn check_payload(
+        &mut self,
+        index: u64,
+        block: u64,
+        (state, at): (u64, u64),
+        report: &mut Report,
+    ) -> Result<(), Refusal> {
         let is_present = match state {
             state::FULLY_PRESENT => true,
             state::PARTIALLY_PRESENT if self.is_differencing => {
@@ -138,7 +138,7 @@ impl<'a> TableCheck<'a> {
             _ => {
                 let problem = format!("payload block {block} has the reserved state {state}");
                 report.add(self.finding("vhdx-block-state", Severity::Error, index, PAYLOAD_RULE, problem));
-                return;
+                return Ok(());
             }
         };
         let whole_end = at.saturating_add(self.layout.block_bytes().get());
@@ -147,15 +147,16 @@ impl<'a> TableCheck<'a> {
                 self.named.take(at, whole_end);
             }
             self.absent = self.absent.saturating_add(1);
-            return;
+            return Ok(());
         }
         // A file may end with the disk's last byte.
         let used = self.layout.used_bytes(block);
         let what = format!("payload block {block}");
-        self.check_place(index, &what, (at, at.saturating_add(used)), report);
+        self.check_place(index, &what, (at, at.saturating_add(used)), report)?;
         if used < self.layout.block_bytes().get() {
             self.rest = Some((at.saturating_add(used.next_multiple_of(MIB)), whole_end));
         }
+        Ok(())
     }
 
     fn check_bitmap(
@@ -187,7 +188,7 @@ impl<'a> TableCheck<'a> {
                 }
             }
             state::FULLY_PRESENT => {
-                let is_placed = self.check_place(index, &what, (at, at.saturating_add(MIB)), report);
+                let is_placed = self.check_place(index, &what, (at, at.saturating_add(MIB)), report)?;
                 match partial {
                     None => {
                         let problem = format!("{what} is not used: none of its blocks is partially present");
@@ -207,7 +208,13 @@ impl<'a> TableCheck<'a> {
     }
 
     /// Whether an object lies in the file, over nothing else.
-    fn check_place(&mut self, index: u64, what: &str, (start, end): (u64, u64), report: &mut Report) -> bool {
+    fn check_place(
+        &mut self,
+        index: u64,
+        what: &str,
+        (start, end): (u64, u64),
+        report: &mut Report,
+    ) -> Result<bool, Refusal> {
         if end > self.file_bytes {
             let problem = format!(
                 "{what} at {start:#x} ends at {end:#x}, behind the end of the file at {:#x}",
@@ -216,7 +223,7 @@ impl<'a> TableCheck<'a> {
             report.add(self.finding("vhdx-block-cut", Severity::Error, index, ENTRY_RULE, problem));
         }
         if !self.used.take(start, end) {
-            return end <= self.file_bytes;
+            return Ok(end <= self.file_bytes);
         }
         // The last structure that begins before the object's end reaches furthest, unless structures lie over each other.
         let before = self.owned.partition_point(|owned| owned.start < end);
@@ -227,12 +234,41 @@ impl<'a> TableCheck<'a> {
                 self.finding("vhdx-block-over-structure", Severity::Error, index, ENTRY_RULE, problem)
             }
             None => {
-                let problem = format!("{what} at {start:#x} lies over another block");
+                let other = self.first_over(index, (start, end))?;
+                let other = other.map_or_else(|| "another block".to_owned(), |slot| slot.to_string());
+                let problem = format!("{what} at {start:#x} lies over {other}");
                 self.finding("vhdx-blocks-overlap", Severity::Error, index, ENTRY_RULE, problem)
             }
         };
         report.add(finding);
-        false
+        Ok(false)
+    }
+
+    /// Whose the first entry of the table is, before the one at `index`, that names a part of this place. The table is
+    /// read again for it, a limited number of times.
+    fn first_over(&mut self, index: u64, (start, end): (u64, u64)) -> Result<Option<Slot>, Refusal> {
+        let Some(left) = self.searches.checked_sub(1) else { return Ok(None) };
+        self.searches = left;
+        let layout = self.layout;
+        let mut found = None;
+        each_entry(self.view, self.region, index, &mut |other, entry| {
+            let at = entry & !(MIB.saturating_sub(1));
+            let slot = layout.slot(other);
+            let length = match (slot, entry & 7) {
+                (Slot::Payload(block), state::FULLY_PRESENT | state::PARTIALLY_PRESENT) => {
+                    layout.used_bytes(block)
+                }
+                (Slot::Bitmap(_), state::FULLY_PRESENT) => MIB,
+                _ => 0,
+            };
+            let overlaps =
+                at < end.checked_next_multiple_of(MIB).unwrap_or(end) && start < at.saturating_add(length);
+            if found.is_none() && length > 0 && overlaps {
+                found = Some(slot);
+            }
+            Ok(())
+        })?;
+        Ok(found)
     }
 
     /// Bits of sectors behind the disk's end, which may be set in the last block only.
@@ -295,4 +331,26 @@ impl<'a> TableCheck<'a> {
     ) -> Finding {
         Finding::new(code, severity, Damage::new(NAME, self.place_of(index), rule, problem))
     }
+}
+
+/// Reads the first `entries` entries of the table, a page at a time.
+fn each_entry(
+    view: &View<'_>,
+    region: Region,
+    entries: u64,
+    visit: &mut dyn FnMut(u64, u64) -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
+    let mut page = vec![0; PAGE_BYTES];
+    let mut index: u64 = 0;
+    while index < entries {
+        let bytes = usize::try_from(entries.saturating_sub(index).saturating_mul(8)).unwrap_or(usize::MAX);
+        let bytes = page.get_mut(..bytes.min(PAGE_BYTES)).unwrap_or_default();
+        let at = region.at.saturating_add(index.saturating_mul(8));
+        view.read_at(ByteOffset::new(at), bytes, Patience::Blocking)?;
+        for &entry in bytes.as_chunks().0 {
+            visit(index, u64::from_le_bytes(entry))?;
+            index = index.saturating_add(1);
+        }
+    }
+    Ok(())
 }

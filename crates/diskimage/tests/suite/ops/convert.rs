@@ -46,7 +46,7 @@ fn there_and_back(place: &Place<'_>, raw: &std::path::Path, format: Format, subt
     if format != Format::Raw && size.get().is_multiple_of(MIB) {
         assert_same_as_7z(&converted, &path);
     }
-    let Summary { moved, blocks } = summary;
+    let Summary { moved, blocks, .. } = summary;
     // A plan reads no data, so it does not know which blocks turn out to be zeros.
     assert_eq!(plan.blocks.whole + plan.blocks.zero, blocks.whole + blocks.zero);
     assert!(blocks.whole <= plan.blocks.whole, "{blocks:?} {plan}");

@@ -91,7 +91,7 @@ fn what_a_killed_merge_leaves_is_removed_by_the_next_one() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(partial.exists() && !target.exists());
-    merge().unwrap();
+    assert!(merge().unwrap().removed_leftover);
     assert!(!partial.exists());
     assert_same(&open(&target), &raw);
 }

@@ -11,6 +11,9 @@ use crate::cli::{CheckArgs, ImageOptions};
 use crate::columns::name;
 use crate::commands::{Answer, Verdict};
 
+/// How many findings are shown to people.
+const SHOWN_FINDINGS: usize = 20;
+
 /// A check, as programs read it.
 #[derive(Debug, Serialize)]
 struct CheckAnswer {
@@ -102,7 +105,7 @@ impl FindingAnswer {
 
 fn text(check: &CheckAnswer) -> String {
     let mut text = String::new();
-    for finding in &check.findings {
+    for finding in check.findings.iter().take(SHOWN_FINDINGS) {
         let fate = match (finding.repaired, finding.repairable) {
             (true, _) => " [repaired]",
             (false, true) => " [--repair mends this]",
@@ -114,14 +117,26 @@ fn text(check: &CheckAnswer) -> String {
             finding.severity, finding.structure, finding.offset, finding.problem, finding.code, finding.rule
         );
     }
-    if check.further > 0 {
-        let _ = writeln!(text, "and {} findings more", check.further);
+    let hidden = check.findings.len().saturating_sub(SHOWN_FINDINGS);
+    let hidden = check.further.saturating_add(u64::try_from(hidden).unwrap_or(u64::MAX));
+    if hidden > 0 {
+        let _ = writeln!(
+            text,
+            "and {} (--output json lists up to 256)",
+            counted(hidden, "finding more", "findings more")
+        );
     }
     let summary = match (check.errors, check.warnings) {
         (0, 0) => "sound".to_owned(),
-        (errors, warnings) => format!("{errors} errors, {warnings} warnings"),
+        (errors, warnings) => {
+            format!("{}, {}", counted(errors, "error", "errors"), counted(warnings, "warning", "warnings"))
+        }
     };
     let repaired = if check.repaired > 0 { format!(", {} repaired", check.repaired) } else { String::new() };
     let _ = writeln!(text, "{}: {}, {summary}{repaired}", name(&check.file), check.title);
     text
+}
+
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }

@@ -22,6 +22,8 @@ pub(super) struct MadeAnswer {
     blocks_zero: u64,
     seconds: f64,
     verified: bool,
+    /// Whether what an earlier attempt, which was killed, had left was removed.
+    removed_leftover: bool,
 }
 
 impl MadeAnswer {
@@ -36,6 +38,7 @@ impl MadeAnswer {
             blocks_zero: summary.blocks.zero,
             seconds: elapsed.as_secs_f64(),
             verified,
+            removed_leftover: summary.removed_leftover,
         }
     }
 
@@ -53,7 +56,15 @@ impl MadeAnswer {
             parts.push("nothing to move".to_owned());
         }
         let verified = if self.verified { ", verified" } else { "" };
-        format!("{}: {} in {:.2} s{verified}\n", name(&self.file), parts.join(", "), self.seconds)
+        let leftover = if self.removed_leftover {
+            format!(
+                "{}: what an attempt that was killed had left was removed; all was done anew\n",
+                name(&self.file)
+            )
+        } else {
+            String::new()
+        };
+        format!("{leftover}{}: {} in {:.2} s{verified}\n", name(&self.file), parts.join(", "), self.seconds)
     }
 }
 

@@ -1,6 +1,7 @@
-//! Long work behind a command: on a thread of its own, with a progress bar on standard error, and ended by Ctrl-C.
+//! Long work behind a command: on a thread of its own, with a progress bar on standard error, and ended by Ctrl-C,
+//! SIGTERM or SIGHUP.
 //!
-//! The first Ctrl-C asks the work to stop, which it does at its next step, cleaning up behind itself; a second one
+//! The first signal asks the work to stop, which it does at its next step, cleaning up behind itself; a second one
 //! ends the program at once.
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use anyhow::Context;
 use diskimage::Watch;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How often the bar is drawn.
 const TICK: Duration = Duration::from_millis(100);
@@ -34,6 +36,7 @@ pub(super) async fn watched<T: Send + 'static>(
     manner: Manner,
     work: impl FnOnce(&Watch) -> anyhow::Result<T> + Send + 'static,
 ) -> anyhow::Result<T> {
+    let mut signals = Signals::listen().context("signals cannot be heard")?;
     let watch = Arc::new(Watch::default());
     watch.set_limit(manner.limit);
     let bar = bar(&manner);
@@ -46,11 +49,10 @@ pub(super) async fn watched<T: Send + 'static>(
         tokio::select! {
             result = &mut running => break result,
             _ = ticks.tick() => show(&bar, &watch),
-            signal = tokio::signal::ctrl_c() => {
-                signal.context("Ctrl-C cannot be heard")?;
+            () = signals.next() => {
                 watch.cancel();
                 bar.set_message("stopping");
-                tokio::spawn(end_at_once_on_ctrl_c());
+                signals.end_at_next();
             }
         }
     };
@@ -58,10 +60,44 @@ pub(super) async fn watched<T: Send + 'static>(
     result.context("the work died")?
 }
 
-async fn end_at_once_on_ctrl_c() {
-    if tokio::signal::ctrl_c().await.is_ok() {
-        // What a shell reports of a program that SIGINT ended.
-        std::process::exit(130);
+/// The signals that ask a program to end: of a terminal (Ctrl-C, or that it is closed) and of whoever stops services.
+struct Signals {
+    /// Taken by the task that waits for the last one.
+    listening: Option<[(Signal, SignalKind); 3]>,
+}
+
+impl Signals {
+    fn listen() -> anyhow::Result<Self> {
+        let listen = |kind: SignalKind| anyhow::Ok((signal(kind)?, kind));
+        let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+        let [interrupt, terminate, hangup] = kinds.map(listen);
+        Ok(Self { listening: Some([interrupt?, terminate?, hangup?]) })
+    }
+
+    /// The next one; none comes once [`end_at_next`](Self::end_at_next) was called.
+    async fn next(&mut self) {
+        match &mut self.listening {
+            Some(listening) => drop(wait(listening).await),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Lets the next one end the program at once.
+    fn end_at_next(&mut self) {
+        let Some(mut listening) = self.listening.take() else { return };
+        tokio::spawn(async move {
+            let kind = wait(&mut listening).await;
+            // What a shell reports of a program that a signal ended.
+            std::process::exit(kind.as_raw_value().saturating_add(128));
+        });
+    }
+}
+
+async fn wait([interrupt, terminate, hangup]: &mut [(Signal, SignalKind); 3]) -> SignalKind {
+    tokio::select! {
+        _ = interrupt.0.recv() => interrupt.1,
+        _ = terminate.0.recv() => terminate.1,
+        _ = hangup.0.recv() => hangup.1,
     }
 }
 
