@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 /// Addresses that are remembered; when there are more, all are forgotten.
 const MAX_ADDRESSES: usize = 1024;
 
-/// When each address last had to do with a log line of one kind.
+/// When each address last had to do with a log line of one kind. For peers of TCP connections, which cannot make up their
+/// address; what anybody may send from any address is limited for all together (`netboot::limits::LogGate`).
 #[derive(Debug)]
 pub struct Quiet {
     interval: Duration,

@@ -16,7 +16,6 @@ pub mod cli;
 pub mod columns;
 pub mod commands;
 pub mod config;
-pub mod log_limit;
 pub mod serve;
 pub mod state;
 pub mod stream;

@@ -14,7 +14,7 @@ mod ready;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -27,7 +27,6 @@ use tokio::sync::watch;
 
 use crate::admin::{self, Admin};
 use crate::config::{Config, DeviceName, InterfaceMode};
-use crate::log_limit::LogLimit;
 use crate::stream::boot_id::BootIds;
 use crate::stream::device::SessionEnder;
 use crate::stream::devices::Devices;
@@ -158,7 +157,7 @@ impl Server {
             portals: iscsi.clone(),
             nbd: nbd.as_ref().map(nbd::tcp_addresses).unwrap_or_default(),
             saver: Box::new(housekeeping.saver()),
-            strangers: LogLimit::default(),
+            strangers: Mutex::default(),
         });
         let netboot = start_netboot(&config, http.port(), placed, director).await?;
 

@@ -1,12 +1,13 @@
 //! What the boot services are told: which machines are answered, and what each boots.
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use netboot::director::{
     BootPlan, BootStep, DhcpClient, DhcpDecision, Director, KernelBoot, MacAddress, SanBoot, ScriptRequest,
 };
 
+use netboot::limits::LogGate;
 use vdisk::BootId;
 
 use super::boot_id::BootIds;
@@ -15,7 +16,6 @@ use super::devices::{Devices, NotServed, Recognised};
 use super::kernels::Kernels;
 use super::names::{ExportName, TargetName};
 use crate::config::{BootWords, Device};
-use crate::log_limit::LogLimit;
 use crate::timeline::Recorder;
 use crate::timeline::recorder::NewBoot;
 
@@ -58,7 +58,7 @@ pub struct BootDirector {
     /// Has the state of devices written.
     pub saver: Box<dyn StateSaver>,
     /// For machines that are not served.
-    pub strangers: LogLimit,
+    pub strangers: Mutex<LogGate>,
 }
 
 impl Director for BootDirector {
@@ -168,7 +168,11 @@ impl BootDirector {
     }
 
     fn log_stranger(&self, mac: MacAddress, what: &str, why: NotServed) {
-        let Some(held_back) = self.strangers.permit(Instant::now()) else { return };
+        let Some(held_back) =
+            self.strangers.lock().unwrap_or_else(PoisonError::into_inner).open(Instant::now())
+        else {
+            return;
+        };
         let why = match why {
             NotServed::Unknown => "no [[device]] has this MAC address",
             NotServed::TooManyUnknown => "too many machines without a [[device]]",
