@@ -2,7 +2,8 @@
 //!
 //! [`ByteQueue`] is a connection's input or output, [`Slots`] bound how many connections there are, [`TcpSetup`] says what
 //! their sockets are like, [`Quiet`] keeps a peer's repeated mistakes from filling the log, [`Workers`] wait for storage
-//! in their place, and [`Alarms`] say when they want to go on. None of it knows a protocol or a device.
+//! in their place, and [`Alarms`] say when they want to go on; [`allow_open_files`] makes room for them in the process. None
+//! of it knows a protocol or a device.
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,6 +18,7 @@
 
 mod alarms;
 mod bytes;
+mod open_files;
 mod quiet;
 mod slots;
 mod tcp;
@@ -24,6 +26,7 @@ mod workers;
 
 pub use alarms::Alarms;
 pub use bytes::ByteQueue;
+pub use open_files::{TooFewFiles, allow_open_files};
 pub use quiet::Quiet;
 pub use slots::{Slot, Slots};
 pub use tcp::{CongestionControl, TcpSetup};

@@ -45,6 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let target = IscsiName::parse(TARGET).ok_or("target name")?;
     let directory = Arc::new(OneDisk { target, unit, chap });
     let listener = std::net::TcpListener::bind(address)?;
+    connections::allow_open_files(4096)?;
     let server = TargetServer::start(vec![listener], ServerConfig::default(), directory)?;
     for address in server.local_addresses() {
         println!("iscsi://{address}/{TARGET}/1");

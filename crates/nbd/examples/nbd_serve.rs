@@ -58,6 +58,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         None => Arc::new(FileDevice::open(disk, read_only)?),
     };
     // A bench comes with many from one address.
+    connections::allow_open_files(4096)?;
     let config = ServerConfig { tls, max_connections_per_address: 4096, ..ServerConfig::default() };
     let server = NbdServer::start(listeners, config, Arc::new(OneDisk { device, read_only }))?;
     for address in server.local_addresses() {

@@ -47,6 +47,16 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// unless the host restarts, too.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
+/// Makes room for all connections and write caches, or says how many there can be: a server that is asked for fewer runs.
+fn allow_open_files(config: &Config) {
+    let iscsi = ServerConfig::default().max_connections;
+    let nbd = config.nbd.as_ref().map_or(0, |_| ::nbd::server::ServerConfig::default().max_connections);
+    let wanted = iscsi.saturating_add(nbd).saturating_add(config.devices.len()) as u64;
+    if let Err(error) = connections::allow_open_files(wanted) {
+        tracing::warn!("{error}");
+    }
+}
+
 /// Serves until SIGTERM or SIGINT.
 ///
 /// # Errors
@@ -110,6 +120,7 @@ impl Server {
         let ids = Arc::new(BootIds::default());
         let ender: Arc<OnceLock<Box<dyn SessionEnder>>> = Arc::default();
 
+        allow_open_files(&config);
         let iscsi_listeners = listen_iscsi(&config)?;
         let nbd_prepared = config.nbd.as_ref().map(nbd::prepare).transpose()?;
         let http_listener = tokio::net::TcpListener::bind(config.http_listen)
