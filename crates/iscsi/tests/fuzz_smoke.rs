@@ -1,6 +1,6 @@
 //! Any bytes into the decoders and the state machines: they return, make a bounded output, and let nothing through
 //! before the login is done.
-use iscsi::fuzzing::{Seen, connection, decode};
+use iscsi::fuzzing::{Seen, connection, decode, session};
 use mutate::{Mutator, Rng};
 
 /// Recorded from the programs that the files are named after.
@@ -49,6 +49,23 @@ fn mutated_sessions_never_panic() {
     let mutator = Mutator::new(seeds(), 20_000).seeding("iscsi_connection");
     mutator.run(30_000, |bytes| check(connection(bytes, false), false));
     mutator.run(10_000, |bytes| check(connection(bytes, true), true));
+}
+
+#[test]
+fn random_plays_of_initiator_and_disk_keep_to_the_rules() {
+    let play = |seed: u64| {
+        let mut rng = Rng::new(seed);
+        (0..8 + rng.below(600)).map(|_| rng.next() as u8).collect::<Vec<u8>>()
+    };
+    let mutator = Mutator::new((0..64).map(play).collect(), 1000).seeding("iscsi_session");
+    let (mut answered, mut violated) = (0, 0);
+    mutator.run(1200, |bytes| {
+        let played = session(bytes);
+        answered += played.answered;
+        violated += usize::from(played.violated);
+    });
+    assert!(answered > 5000, "the plays end too early to tell anything: {answered} answers in all");
+    assert!(violated > 100, "hardly a rule is broken: {violated}");
 }
 
 #[test]

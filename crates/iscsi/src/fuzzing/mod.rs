@@ -1,4 +1,9 @@
 //! Entry points for fuzzers: each takes any bytes and returns. Not for use in programs.
+mod initiator;
+mod play;
+
+pub use play::{Played, session};
+
 use crate::directory::{Authentication, ChapCredentials};
 use crate::limits::LOGIN_DATA_SEGMENT_BYTES;
 use crate::login::{CHALLENGE_BYTES, Challenge, Login, LoginEvent};
