@@ -1,7 +1,7 @@
 //! A minute of what the fuzz targets do for hours, on the stable toolchain.
 use mutate::{Mutator, Rng};
 use nbd::TlsPolicy;
-use nbd::fuzzing::{client, server};
+use nbd::fuzzing::{client, negotiation, server};
 
 const GREETING: [u8; 4] = [0, 0, 0, 3];
 
@@ -122,6 +122,21 @@ fn random_option_sequences_agree_with_the_oracle() {
         assert_eq!(seen.extended, extended, "seed {seed}");
         assert_eq!(seen.tls, tls, "seed {seed}");
     }
+}
+
+#[test]
+fn random_negotiations_and_requests_get_what_the_specification_has_for_them() {
+    let seed = |seed: u64| {
+        let mut rng = Rng::new(seed);
+        let options = (0..1 + rng.below(12)).map(|_| rng.next() as u8 | 1).collect::<Vec<u8>>();
+        let requests = (0..rng.below(200)).map(|_| rng.next() as u8);
+        // A wish for the export stands between the two.
+        options.into_iter().chain([0, 0xFF]).chain(requests).collect::<Vec<u8>>()
+    };
+    let mutator = Mutator::new((0..64).map(seed).collect(), 600).seeding("nbd_negotiation");
+    let mut judged = 0;
+    mutator.run(1500, |bytes| judged += negotiation(bytes).unwrap_or(0));
+    assert!(judged > 2000, "too few requests to tell anything: {judged}");
 }
 
 fn reply(option: u32, kind: u32, data: &[u8]) -> Vec<u8> {

@@ -1,5 +1,7 @@
 //! Entry points for fuzzing: both state machines fed with arbitrary bytes, without sockets, and held to what must be true
 //! whatever the other side sends.
+mod negotiation;
+
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
@@ -14,6 +16,8 @@ use crate::transmission::request::Header;
 use crate::transmission::{Shape, Terms};
 use crate::wire::command;
 use connections::ByteQueue;
+
+pub use negotiation::negotiation;
 
 /// What became of a connection to the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
