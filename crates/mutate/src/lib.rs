@@ -13,7 +13,7 @@ pub struct Mutator {
     max_bytes: usize,
 }
 
-/// Names the directory into which [`Mutator::seeding`] writes.
+/// Names the directory into which [`leave_seeds`] writes.
 const SEED_DIRECTORY: &str = "HEADWATER_FUZZ_SEEDS";
 
 /// The most changes that one input gets.
@@ -42,21 +42,10 @@ impl Mutator {
         Self { seeds, max_bytes }
     }
 
-    /// Leaves the seeds to the fuzz target of this name too: where the environment variable `HEADWATER_FUZZ_SEEDS`
-    /// names a directory, they are written into a directory of the target's name in it, to begin a corpus with.
-    ///
-    /// # Panics
-    /// Where they cannot be written.
+    /// As [`leave_seeds`], of this mutator's seeds.
     #[must_use]
     pub fn seeding(self, target: &str) -> Self {
-        if let Some(root) = std::env::var_os(SEED_DIRECTORY) {
-            let directory = std::path::Path::new(&root).join(target);
-            std::fs::create_dir_all(&directory).expect("a directory for the seeds of a fuzz target");
-            for (number, seed) in self.seeds.iter().enumerate() {
-                std::fs::write(directory.join(format!("seed-{number}")), seed)
-                    .expect("a seed of a fuzz target");
-            }
-        }
+        leave_seeds(target, &self.seeds);
         self
     }
 
@@ -140,6 +129,20 @@ impl Mutator {
                 input.extend(std::iter::repeat_n(fill, rng.below(300) as usize));
             }
         }
+    }
+}
+
+/// Leaves these inputs to the fuzz target of this name: where the environment variable `HEADWATER_FUZZ_SEEDS` names a
+/// directory, they are written into a directory of the target's name in it, to begin a corpus with.
+///
+/// # Panics
+/// Where they cannot be written.
+pub fn leave_seeds(target: &str, seeds: &[Vec<u8>]) {
+    let Some(root) = std::env::var_os(SEED_DIRECTORY) else { return };
+    let directory = std::path::Path::new(&root).join(target);
+    std::fs::create_dir_all(&directory).expect("a directory for the seeds of a fuzz target");
+    for (number, seed) in seeds.iter().enumerate() {
+        std::fs::write(directory.join(format!("seed-{number}")), seed).expect("a seed of a fuzz target");
     }
 }
 

@@ -205,8 +205,8 @@ fn answer(
     out: &mut ByteQueue,
 ) -> Result<HandshakeEvent, Violation> {
     match event {
-        HandshakeEvent::Open(name) if name == "disk" => handshake.opened(Ok(shape), out),
-        HandshakeEvent::Open(_) => handshake.opened(Err(&Refusal::Unknown(String::new())), out),
+        HandshakeEvent::Open(name, _) if name == "disk" => handshake.opened(Ok(shape), out),
+        HandshakeEvent::Open(..) => handshake.opened(Err(&Refusal::Unknown(String::new())), out),
         HandshakeEvent::List => {
             let disk = Listed { name: "disk".to_owned(), description: "a disk".to_owned() };
             handshake.listed(&[disk], out);

@@ -52,9 +52,23 @@ impl Given {
     }
 }
 
+/// Conversations of the recorded packets, each behind its length, as the fuzz target `netboot_dhcp` reads them.
+fn conversations() -> Vec<Vec<u8>> {
+    let framed = GOLDEN.map(|name| {
+        let packet = golden(name);
+        [&(packet.len() as u16).to_be_bytes()[..], &packet].concat()
+    });
+    vec![
+        framed.concat(),
+        [framed[0].clone(), framed[1].clone()].concat(),
+        [framed[3].clone(), framed[4].clone()].concat(),
+    ]
+}
+
 #[test]
 fn mutated_conversations_leave_server_and_proxy_sound() {
     let mut server = Server::new(boot_server(), subnet(), vec![]).unwrap();
+    mutate::leave_seeds("netboot_dhcp", &conversations());
     let (mut now, mut answered, mut given) = (UnixSeconds(1_700_000_000), 0, Given::default());
     mutator().run(20_000, |bytes| {
         now = now.after(1);
