@@ -47,6 +47,7 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
         Command::Serve(args) => serve(&args).map(Answer::text),
         Command::Boots(args) => client(commands::boots::run(args)).map(Answer::text),
         Command::Device(args) => client(commands::device::run(args)).map(Answer::text),
+        Command::Stats(args) => client(commands::stats::run(args)).map(Answer::text),
         Command::Status(args) => client(commands::status::run(args)).map(Answer::text),
         Command::Image(args) => client(commands::image::run(args)),
         Command::Generate(args) => commands::generate::run(&args).map(Answer::text),

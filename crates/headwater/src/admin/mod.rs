@@ -5,6 +5,8 @@
 pub mod api;
 mod boots;
 mod devices;
+mod exposition;
+mod stats;
 mod status;
 
 use std::io;
@@ -53,6 +55,8 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .route("/v1/boots/{device_or_id}", get(boots::show))
         .route("/v1/devices", get(devices::list))
         .route("/v1/devices/{name}/reset", post(devices::reset))
+        .route("/v1/metrics", get(stats::metrics))
+        .route("/v1/stats", get(stats::show))
         .route("/v1/status", get(status::show))
         .with_state(admin)
 }

@@ -45,6 +45,8 @@ pub enum Command {
     Boots(BootsArgs),
     /// Show and manage devices
     Device(DeviceArgs),
+    /// Show what the disks are doing: requests, throughput, latencies, page cache hits
+    Stats(StatsArgs),
     /// Show whether the server runs, and where it listens
     Status(ClientArgs),
     /// Work on disk images: files on this machine, no server needed
@@ -163,6 +165,31 @@ pub enum DeviceVerb {
         #[arg(long)]
         discard_persistent: bool,
     },
+}
+
+/// `headwater stats`.
+#[derive(Debug, Args)]
+pub struct StatsArgs {
+    /// How to reach the server.
+    #[command(flatten)]
+    pub client: ClientArgs,
+    /// One device alone, each kind of request by itself
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
+    /// Again and again, until Ctrl-C
+    #[arg(long)]
+    pub watch: bool,
+    /// The seconds over which figures are taken
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval)]
+    pub interval: f64,
+}
+
+/// A time between two looks: a tenth of a second to an hour.
+fn interval(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("must be from 0.1 to 3600 seconds".to_owned()),
+    }
 }
 
 /// `headwater generate`.

@@ -5,6 +5,7 @@ pub mod device;
 pub mod generate;
 pub mod image;
 mod live;
+pub mod stats;
 pub mod status;
 
 /// What a command prints, and what it found.

@@ -8,6 +8,7 @@ use netboot::director::MacAddress;
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::limits;
 use super::problem::Position;
 use super::reader::{Section, nearest};
 use super::storage::{CacheKind, limit};
@@ -84,6 +85,8 @@ pub struct Device {
     pub write_cache: Option<CacheKind>,
     /// Its write cache's limit, where it has one of its own.
     pub write_cache_limit: Option<ByteSize>,
+    /// How fast it may read and write, where it has limits of its own.
+    pub limits: Option<meter::Rates>,
     /// Where in the configuration.
     pub defined_at: Position,
 }
@@ -157,18 +160,28 @@ pub(super) fn check_unknown(root: &Section<'_>, unknown: UnknownDevices, vdisks:
     unknown
 }
 
-pub(super) fn read_devices(root: &mut Section<'_>, vdisks: &[&str], prefix: &str) -> Vec<Device> {
+pub(super) fn read_devices(
+    root: &mut Section<'_>,
+    vdisks: &[&str],
+    prefix: &str,
+    usual: meter::Rates,
+) -> Vec<Device> {
     let mut devices: Vec<Device> = Vec::new();
     let mut seen = Seen::default();
     for mut section in root.sections("device") {
-        let Some(device) = read_device(&mut section, vdisks, prefix) else { continue };
+        let Some(device) = read_device(&mut section, vdisks, prefix, usual) else { continue };
         seen.check(&section, &device);
         devices.push(device);
     }
     devices
 }
 
-fn read_device(section: &mut Section<'_>, vdisks: &[&str], prefix: &str) -> Option<Device> {
+fn read_device(
+    section: &mut Section<'_>,
+    vdisks: &[&str],
+    prefix: &str,
+    usual: meter::Rates,
+) -> Option<Device> {
     let name = section.required("name", DeviceName::parse);
     let mac = section.required("mac", |text| {
         let mac = MacAddress::parse(text)
@@ -192,6 +205,7 @@ fn read_device(section: &mut Section<'_>, vdisks: &[&str], prefix: &str) -> Opti
     let certificate = section.string_as("certificate", dns_name);
     let write_cache = section.string_as("write_cache", CacheKind::parse);
     let write_cache_limit = section.string_as("write_cache_limit", limit);
+    let limits = limits::read_device(section, usual);
     section.finish();
     let name = name?;
     let initiator = initiator.or_else(|| derived_initiator(prefix, &name))?;
@@ -206,6 +220,7 @@ fn read_device(section: &mut Section<'_>, vdisks: &[&str], prefix: &str) -> Opti
         certificate,
         write_cache,
         write_cache_limit,
+        limits,
         defined_at,
     })
 }

@@ -7,6 +7,7 @@
 //! [`DEFAULT_FILE`], and a test holds both to what the code reads.
 mod command_line;
 mod devices;
+mod limits;
 mod nbd;
 mod network;
 mod problem;
@@ -89,6 +90,8 @@ pub struct Config {
     pub vdisks: Vec<Vdisk>,
     /// Write caches.
     pub write_cache: WriteCache,
+    /// How fast each device may read and write that has no limits of its own.
+    pub limits: meter::Rates,
     /// Known machines.
     pub devices: Vec<Device>,
 }
@@ -178,7 +181,8 @@ fn read_root(root: &mut Section<'_>) -> Config {
     let vdisks = storage::read_vdisks(root, &stores);
     let write_cache = storage::read_write_cache(root, &state_dir);
     let names: Vec<&str> = vdisks.iter().map(|vdisk| vdisk.name.as_str()).collect();
-    let devices = devices::read_devices(root, &names, &iscsi.iqn_prefix);
+    let limits = limits::read_limits(root);
+    let devices = devices::read_devices(root, &names, &iscsi.iqn_prefix, limits);
     Config {
         state_dir,
         admin_socket,
@@ -191,6 +195,7 @@ fn read_root(root: &mut Section<'_>) -> Config {
         interfaces,
         vdisks,
         write_cache,
+        limits,
         devices,
     }
 }

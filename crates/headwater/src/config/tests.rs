@@ -59,11 +59,12 @@ fn every_key_stands_in_the_default_file_and_in_the_documentation() {
         ("http", "listen"),
         ("netboot", "boot_files"),
         ("write_cache", "kind directory memory_limit limit warn_percent"),
+        ("limits", "bandwidth iops burst_ms"),
         ("interface", "name mode tftp router_advertisements range netmask router dns lease"),
         ("vdisk", "name store file format versions version boot boot_entry kernel initrd command_line"),
         (
             "device",
-            "name mac vdisk address initiator chap_user chap_secret chap_target_user chap_target_secret certificate write_cache write_cache_limit",
+            "name mac vdisk address initiator chap_user chap_secret chap_target_user chap_target_secret certificate write_cache write_cache_limit bandwidth_limit iops_limit limit_burst_ms",
         ),
     ];
     for key in root.known() {

@@ -9,6 +9,7 @@ use iscsi::directory::IscsiName;
 use netboot::director::MacAddress;
 use vdisk::{MemoryBudget, WriteCacheConfig, WriteCacheKind};
 
+use super::accounts::{Accounts, Protocol};
 use super::device::{Backing, Cached, DeviceSlot};
 use super::images::Images;
 use crate::config::{CacheKind, Config, Device, DeviceName, Position, UnknownDevices, derived_initiator};
@@ -23,6 +24,7 @@ pub struct Devices {
     images: Images,
     states: DeviceStates,
     memory: Arc<MemoryBudget>,
+    accounts: Accounts,
     table: Mutex<Table>,
 }
 
@@ -53,7 +55,8 @@ impl Devices {
     pub fn new(config: Arc<Config>, images: Images) -> anyhow::Result<Self> {
         let states = DeviceStates::new(&config.state_dir);
         let memory = Arc::new(MemoryBudget::new(ByteLength::new(config.write_cache.memory_limit.0)));
-        let devices = Self { config, images, states, memory, table: Mutex::default() };
+        let accounts = Accounts::new(&config);
+        let devices = Self { config, images, states, memory, accounts, table: Mutex::default() };
         for device in &devices.config.devices {
             let slot =
                 devices.make(device.clone()).context("what is remembered of a device cannot be read")?;
@@ -120,6 +123,18 @@ impl Devices {
         &self.images
     }
 
+    /// What is counted of all disks, and their limits.
+    #[must_use]
+    pub fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
+    /// The account of a device.
+    #[must_use]
+    pub fn account(&self, device: &Device, protocol: Protocol) -> meter::Account {
+        self.accounts.of_device(&device.name, &device.vdisk, protocol, device.limits)
+    }
+
     /// What the server was configured with.
     #[must_use]
     pub fn config(&self) -> &Config {
@@ -144,6 +159,7 @@ impl Devices {
             certificate: None,
             write_cache: None,
             write_cache_limit: None,
+            limits: None,
             defined_at: Position::default(),
         };
         let slot = self.make(device).map_err(|error| {

@@ -6,6 +6,7 @@ use iscsi::directory::{
     Refusal,
 };
 
+use super::accounts::Protocol;
 use super::boot_id::BootIds;
 use super::device::{DeviceSlot, NotOpened, SessionEnder};
 use super::devices::Devices;
@@ -90,7 +91,7 @@ impl Directory for BootDirectory {
             units: vec![(LUN, opened.unit)],
             coexistence: Coexistence::Exclusive,
             observer: Arc::new(observer),
-            account: meter::Account::default(),
+            account: self.devices.account(device, Protocol::Iscsi),
         })
     }
 }

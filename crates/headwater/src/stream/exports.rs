@@ -17,6 +17,7 @@ use nbd::exports::{
 use vdisk::BootId;
 
 use super::access;
+use super::accounts::Protocol;
 use super::boot_id::BootIds;
 use super::device::{DeviceSlot, NotOpened, SessionEnder};
 use super::devices::Devices;
@@ -126,7 +127,7 @@ impl BootExports {
             // A hole in the write cache; a private image may have to store zeros.
             fast_zero: !slot.device.is_private(),
             observer,
-            account: meter::Account::default(),
+            account: self.devices.account(&slot.device, Protocol::Nbd),
         })
     }
 
@@ -170,7 +171,7 @@ impl BootExports {
             multi_conn: true,
             fast_zero: false,
             observer: Arc::new(Unobserved),
-            account: meter::Account::default(),
+            account: self.devices.accounts().of_vdisk(vdisk, Protocol::Nbd),
         })
     }
 

@@ -12,6 +12,7 @@
 //! The table of devices is locked to look a device up, and for nothing else. Each device has a lock of its own that is held
 //! while its disk is opened: its own logins wait for each other, and for nobody else's.
 pub mod access;
+pub mod accounts;
 pub mod boot_id;
 pub mod device;
 pub mod devices;
