@@ -2,6 +2,7 @@
 //!
 //! Every bench gives [`Measure`]s. A measure holds the medians of ours and the peer's, whose runs alternate, so that
 //! a machine whose speed drifts treats both alike; what is claimed is their ratio.
+mod farm;
 mod image;
 mod process;
 mod stream;
@@ -28,6 +29,8 @@ enum Bench {
     Stream(stream::StreamArguments),
     /// Work on disk images: convert, compare, check and merge, against qemu-img and cp
     Image(image::ImageArguments),
+    /// The farm: boot decisions, lists, searches and imports with 10,000 devices
+    Farm(farm::FarmArguments),
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -71,6 +74,7 @@ pub(crate) fn bench(arguments: &BenchArguments) -> Result<()> {
     let measures = match &arguments.bench {
         Bench::Stream(stream) => stream::measure(stream)?,
         Bench::Image(image) => image::measure(image)?,
+        Bench::Farm(farm) => farm::measure(farm)?,
     };
     match arguments.output {
         Output::Table => table(&measures),

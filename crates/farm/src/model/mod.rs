@@ -1,6 +1,6 @@
 //! What a farm is made of: plain types whose values are right by construction.
 //!
-//! Texts and numbers are parsed into types of their own ([`text`], [`values`], [`hardware`], [`naming`]); objects are
+//! Texts and numbers are parsed into types of their own ([`text`], [`Mac`], [`ByteSize`], [`NamingPattern`]); objects are
 //! structs of such values with public fields. An object that the catalogue holds is a [`Stored`]: its value with its
 //! id and revision. What depends on more than one object (a name that is taken, a version that is in use) is not a
 //! property of a value, and is looked at by [`rules`](crate::rules) and by the [catalogue](crate::catalogue).
