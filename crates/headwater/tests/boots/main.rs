@@ -6,6 +6,7 @@ mod debian;
 mod faults;
 mod firmware;
 mod nbd_root;
+mod restarts;
 mod site;
 mod store;
 mod write_cache;
