@@ -66,8 +66,9 @@ pub(super) fn check_room(folder: &Path, filled_gib: u64, difference_mib: u64) ->
     let (Some(blocks), Some(block)) = (numbers.next(), numbers.next()) else {
         return Err(anyhow::anyhow!("{free:?}")).context("stat(1) does not say how much room there is");
     };
-    // On each volume: the raw image, two bases, two differences, and what both sides write.
-    let needed_gib = 2 * (5 * filled_gib + 4 * difference_mib.div_ceil(1024)) + 2;
+    // What is kept on this volume (raw image, base, difference), and what the other one holds at most: that, a base and
+    // a difference as VHD, and the results of both sides.
+    let needed_gib = 7 * filled_gib + (5 * difference_mib).div_ceil(1024) + 2;
     let free_gib = blocks.saturating_mul(block) >> 30;
     if free_gib < needed_gib {
         bail!(
