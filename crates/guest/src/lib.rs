@@ -28,6 +28,8 @@ mod error;
 mod ext4;
 mod fat;
 mod filesystem;
+#[doc(hidden)]
+pub mod fuzzing;
 mod partitions;
 mod window;
 

@@ -1,7 +1,10 @@
 //! The server from the outside: real program, real initiator (QEMU's libiscsi), loopback.
 mod harness;
 
-use harness::{INITIATOR, MAC, Site, contents, headwater, target_in, wait_until};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use harness::{INITIATOR, MAC, PATIENCE, Site, contents, headwater, target_in, wait_until};
 
 const READS_GOLDEN: &str = "read -P 0x5a 0 1M";
 
@@ -261,6 +264,45 @@ fn beacons_that_are_wrong_large_or_too_many_are_refused_quickly() {
 }
 
 /// The targets that discovery with these credentials shows.
+#[test]
+fn address_that_holds_many_http_connections_does_not_lock_others_out() {
+    let site = Site::running();
+    // Each is served until the address has its share: then a connection ends without an answer.
+    let mut held = Vec::new();
+    let refused = (0..200).any(|_| {
+        let mut stream = TcpStream::connect(("127.0.0.1", site.http_port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        // A refused connection may be reset before the request is written.
+        let asked = stream.write_all(b"GET /v1/boot/script HTTP/1.1\r\nhost: x\r\n\r\n");
+        let answered = asked.and_then(|()| stream.read(&mut [0; 64]));
+        held.push(stream);
+        !matches!(answered, Ok(1..))
+    });
+    assert!(refused, "one address may hold {} connections", held.len());
+    let mut other = from_another_address(site.http_port);
+    other.write_all(b"GET /v1/boot/script HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    other.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    drop(held);
+    wait_until("the share to be free again", || {
+        let mut again = TcpStream::connect(("127.0.0.1", site.http_port)).unwrap();
+        again.set_read_timeout(Some(PATIENCE)).unwrap();
+        let asked = again.write_all(b"GET /v1/boot/script HTTP/1.1\r\nhost: x\r\n\r\n");
+        matches!(asked.and_then(|()| again.read(&mut [0; 64])), Ok(1..))
+    });
+}
+
+/// A connection from another address of the loopback.
+fn from_another_address(port: u16) -> TcpStream {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
+    socket.connect(&std::net::SocketAddr::from(([127, 0, 0, 1], port)).into()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
 fn iscsi_ls(site: &Site, credentials: &str) -> String {
     let url = format!("iscsi://{credentials}127.0.0.1:{}", site.iscsi_port);
     let output = std::process::Command::new("timeout")

@@ -1,17 +1,27 @@
 //! The public HTTP listener: an accept loop with the limits that strangers need.
+//!
+//! A machine that boots has one or two connections for as long as a file takes. Whoever asks for large files and does not
+//! read them holds as many as one address may have, until nothing has been taken for two minutes
+//! ([`connections::TcpSetup`]).
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::ConnectInfo;
 use axum::{Extension, Router};
+use connections::{CongestionControl, Quiet, Slots, TcpSetup};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 /// The most connections at once.
 const MAX_CONNECTIONS: usize = 1024;
+
+/// The most of them from one address.
+const MAX_CONNECTIONS_OF_ADDRESS: usize = 32;
+
+/// How often refused connections of one address are logged.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 
 /// How long a request's head may take, which also ends idle connections.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
@@ -22,19 +32,28 @@ const REST: Duration = Duration::from_millis(100);
 /// Serves until `stopping` becomes true; connections that are open then end with their current request or with the
 /// process.
 pub(super) async fn serve(listener: TcpListener, router: Router, mut stopping: watch::Receiver<bool>) {
-    let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let slots = Slots::new(MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ADDRESS);
+    let complaints = Quiet::new(COMPLAIN_EVERY);
     loop {
-        let Ok(permit) = Arc::clone(&free).acquire_owned().await else { return };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = stopped(&mut stopping) => return,
         };
         match accepted {
             Ok((stream, peer)) => {
+                let slot = match slots.take(peer.ip().to_canonical()) {
+                    Ok(slot) => slot,
+                    Err(why) => {
+                        if let Some(held_back) = complaints.due(peer.ip(), Instant::now()) {
+                            tracing::warn!(%peer, held_back, "HTTP connection refused: {why}");
+                        }
+                        continue;
+                    }
+                };
                 let (router, stopping) = (router.clone(), stopping.clone());
                 tokio::spawn(async move {
                     connection(stream, peer, router, stopping).await;
-                    drop(permit);
+                    drop(slot);
                 });
             }
             Err(error) => {
@@ -51,7 +70,11 @@ async fn connection(
     router: Router,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let _ = stream.set_nodelay(true);
+    let setup = TcpSetup { send_buffer_bytes: None, congestion_control: CongestionControl::default() };
+    if let Err(error) = setup.apply(&stream) {
+        tracing::debug!(%peer, %error, "HTTP connection ended at once");
+        return;
+    }
     let service = router.layer(Extension(ConnectInfo(peer)));
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
