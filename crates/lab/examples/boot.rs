@@ -31,8 +31,7 @@ fn main() -> Result<()> {
     let began = Instant::now();
     let mut guests = Vec::new();
     for index in 0..count {
-        let mut spec = GuestSpec::new(&format!("guest{index}"), firmware, index);
-        spec.processors = if count == 1 { 2 } else { 1 };
+        let spec = GuestSpec::new(&format!("guest{index}"), firmware, index);
         guests.push(Guest::start(&network, &spec)?);
     }
     for guest in &mut guests {

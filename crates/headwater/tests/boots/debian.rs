@@ -19,9 +19,7 @@ fn debian_boots(firmware: Firmware) {
     let image = lab::golden::golden().unwrap();
     let mut site = Site::begin("debian", Dhcp::Ours, image, std::slice::from_ref(&device));
     let before = site.image_hash();
-    let mut spec = device.spec(firmware);
-    spec.processors = 2;
-    let mut guest = Guest::start(&site.network, &spec).unwrap();
+    let mut guest = Guest::start(&site.network, &device.spec(firmware)).unwrap();
     guest.wait_for(lab::golden::READY, GOLDEN_READY_WITHIN).unwrap();
     site.server.service().wait_for_log("ready", std::time::Duration::from_secs(60)).unwrap();
     guest.run("echo debian >/root/proof && sync && grep -q debian /root/proof").unwrap();

@@ -57,9 +57,7 @@ fn nbd_storage(image: &Image) -> Storage {
 }
 
 fn boot(site: &Site, device: &Device) -> Guest {
-    let mut spec = device.spec(Firmware::BiosIpxeRom);
-    spec.processors = 2;
-    let mut guest = Guest::start(&site.network, &spec).unwrap();
+    let mut guest = Guest::start(&site.network, &device.spec(Firmware::BiosIpxeRom)).unwrap();
     guest.wait_for(lab::golden::READY, GOLDEN_READY_WITHIN).unwrap();
     guest
 }

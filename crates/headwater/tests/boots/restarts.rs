@@ -35,9 +35,7 @@ fn fio_verifies_in_debian_while_its_server_is_restarted_ten_times() {
     let device = Device::new("unshaken", 0);
     let image = lab::golden::golden().unwrap();
     let mut site = Site::begin("fio-restarts", Dhcp::Ours, image, std::slice::from_ref(&device));
-    let mut spec = device.spec(Firmware::BiosIpxeRom);
-    spec.processors = 2;
-    let mut guest = Guest::start(&site.network, &spec).unwrap();
+    let mut guest = Guest::start(&site.network, &device.spec(Firmware::BiosIpxeRom)).unwrap();
     guest.wait_for(lab::golden::READY, GOLDEN_READY_WITHIN).unwrap();
     guest.run("sync").unwrap();
     guest.start_in_shell(&format!("{FIO}; echo FIO-EN''DED $?")).unwrap();
