@@ -21,6 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("guest", &["block"]),
     ("vdisk", &["block", "diskimage"]),
     ("farm", &[]),
+    ("control", &["block", "diskimage", "farm", "vdisk"]),
     (
         "headwater",
         &["block", "connections", "diskimage", "guest", "iscsi", "meter", "nbd", "netboot", "scsi", "vdisk"],
