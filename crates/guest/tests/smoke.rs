@@ -36,15 +36,17 @@ fn damaged_ext4_is_looked_over_without_a_panic() {
     fs::write(source.path().join("boot/grub/grub.cfg"), MENU).expect("a file");
     fs::write(source.path().join("k"), vec![7; 5000]).expect("a file");
     let tree = source.path().to_str().expect("a path");
-    let seeds = [
-        &["-q", "-b", "1024", "-d", tree][..],
-        &["-q", "-b", "1024", "-O", "^has_journal,^extent,^64bit,^metadata_csum", "-d", tree],
-    ]
-    .map(|arguments| file_system("mkfs.ext4", arguments, 2 << 20))
-    .into_iter()
-    // Most of it is empty: what is in use stands at the front.
-    .collect();
-    Mutator::new(seeds, 2 << 20).run(300, look);
+    let plain = &["-q", "-b", "1024", "-d", tree][..];
+    let old = &["-q", "-b", "1024", "-O", "^has_journal,^extent,^64bit,^metadata_csum", "-d", tree];
+    // Small: changes meet what matters, and a fuzzer can afford many. Checksums would keep it out of all the rest.
+    let small =
+        &["-q", "-b", "1024", "-N", "32", "-O", "^has_journal,^resize_inode,^metadata_csum", "-d", tree];
+    let seeds = vec![
+        file_system("mkfs.ext4", plain, 2 << 20),
+        file_system("mkfs.ext4", old, 2 << 20),
+        file_system("mkfs.ext4", small, 256 << 10),
+    ];
+    Mutator::new(seeds, 2 << 20).seeding("guest_disk").run(300, look);
 }
 
 #[test]
@@ -59,7 +61,7 @@ fn damaged_fat_is_looked_over_without_a_panic() {
             image
         })
         .collect();
-    Mutator::new(seeds, 1 << 20).run(1500, look);
+    Mutator::new(seeds, 1 << 20).seeding("guest_disk").run(1500, look);
 }
 
 /// A FAT12 of 64 KiB with one file, as the rules have it: small, so that changes meet what matters.
@@ -96,5 +98,5 @@ fn small_fat(file: &[u8], name: &[u8; 11]) -> Vec<u8> {
 fn damaged_chains_of_clusters_end() {
     let disk = small_fat(&[9; 5000], b"VMLINUZ-6  ");
     assert_eq!(guest::fuzzing::disk(&disk), Some(1), "its kernel is found");
-    Mutator::new(vec![disk], 64 << 10).run(5000, look);
+    Mutator::new(vec![disk], 64 << 10).seeding("guest_disk").run(5000, look);
 }

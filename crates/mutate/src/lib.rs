@@ -6,6 +6,8 @@
 //! that [`Mutator::nth`] makes it again. The cargo-fuzz targets in `fuzz/` call the same decoder entry points for
 //! hours; this is the part of it that every test run can afford.
 
+use std::hash::{DefaultHasher, Hasher as _};
+
 /// Makes mutated inputs from seeds.
 #[derive(Clone, Debug)]
 pub struct Mutator {
@@ -141,8 +143,12 @@ pub fn leave_seeds(target: &str, seeds: &[Vec<u8>]) {
     let Some(root) = std::env::var_os(SEED_DIRECTORY) else { return };
     let directory = std::path::Path::new(&root).join(target);
     std::fs::create_dir_all(&directory).expect("a directory for the seeds of a fuzz target");
-    for (number, seed) in seeds.iter().enumerate() {
-        std::fs::write(directory.join(format!("seed-{number}")), seed).expect("a seed of a fuzz target");
+    for seed in seeds {
+        // By its contents, since several smokes can leave seeds for one target.
+        let mut name = DefaultHasher::new();
+        name.write(seed);
+        let name = format!("seed-{:016x}", name.finish());
+        std::fs::write(directory.join(name), seed).expect("a seed of a fuzz target");
     }
 }
 
