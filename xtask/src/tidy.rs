@@ -24,7 +24,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("control", &["block", "diskimage", "farm", "vdisk"]),
     (
         "headwater",
-        &["block", "connections", "diskimage", "guest", "iscsi", "meter", "nbd", "netboot", "scsi", "vdisk"],
+        &[
+            "block", "connections", "diskimage", "farm", "guest", "iscsi", "meter", "nbd", "netboot", "scsi",
+            "vdisk",
+        ],
     ),
     ("mutate", &[]),
     ("lab", &[]),

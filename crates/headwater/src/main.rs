@@ -50,6 +50,7 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
         Command::Stats(args) => client(commands::stats::run(args)).map(Answer::text),
         Command::Status(args) => client(commands::status::run(args)).map(Answer::text),
         Command::Image(args) => client(commands::image::run(args)),
+        Command::Doctor(args) => commands::doctor::run(&args),
         Command::Generate(args) => commands::generate::run(&args).map(Answer::text),
     }
 }

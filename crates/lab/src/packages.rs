@@ -80,6 +80,7 @@ const BTRFS: Package =
     package("btrfs-progs", "/sbin/mkfs.btrfs", "makes another kind of file systems that can clone");
 const POSTGRESQL: Package =
     package("postgresql", "/usr/lib/postgresql/15/bin/initdb", "is the farm catalogue's other database");
+const NFTABLES: Package = package("nftables", "/usr/sbin/nft", "is the packet filter that doctor looks at");
 const TIME: Package = package("time", "/usr/bin/time", "measures the memory of programs");
 
 /// What `cargo xtask demo` needs: images, a lab network and target devices.
@@ -93,7 +94,7 @@ pub const TEST: &[Package] = &[
     MMDEBSTRAP, FDISK, E2FSPROGS, DOSFSTOOLS, MTOOLS, GRUB, GRUB_BIOS, GRUB_UEFI, ZSTD, XZ, KMOD, CPIO,
     QEMU_UTILS, QEMU, OVMF, IPXE_ROMS, IPXE, IPROUTE, UTIL_LINUX, DNSMASQ, OPEN_ISCSI, LIBISCSI, QEMU_ISCSI,
     SEVEN_ZIP, LIBVHDI, TGT, BUSYBOX, TFTP, CURL, PYTHON, LIBNBD, NBDKIT, NBDSH, GNUTLS, FIO, XFSPROGS,
-    BTRFS, POSTGRESQL,
+    BTRFS, POSTGRESQL, NFTABLES,
 ];
 
 /// What `cargo xtask bench` needs.

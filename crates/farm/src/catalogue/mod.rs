@@ -17,6 +17,7 @@ mod find;
 mod import;
 mod leases;
 mod list;
+mod look;
 mod newcomers;
 mod once;
 mod postgres;
@@ -38,6 +39,7 @@ pub use error::{CatalogueError, DatabaseError, Holders};
 pub use import::{BadTable, ImportOptions, Imported};
 pub use leases::LEASE_FIELDS;
 pub use list::{Cursor, ListQuery, MAX_PAGE, Page};
+pub use look::{Look, look};
 pub use postgres::{CONNECT_TIMEOUT, Postgres};
 pub use reader::Reader;
 pub use record::{Child, Record, Reference, Table, Unique};
@@ -67,6 +69,15 @@ impl Catalogue {
     /// As [`open`](Self::open).
     pub fn open_file(path: &Path) -> Result<Self, CatalogueError> {
         Self::open(Sqlite::open(path)?)
+    }
+
+    /// In a file, for reading alone: by programs beside the server. It is not brought to the present schema; where it has
+    /// another one ([`look`] tells), reading fails.
+    ///
+    /// # Errors
+    /// [`DatabaseError`] where it cannot be opened.
+    pub fn open_read_only(path: &Path) -> Result<Self, CatalogueError> {
+        Ok(Self { database: Box::new(Sqlite::open_read_only(path)?) })
     }
 
     /// What messages call the database.

@@ -17,7 +17,7 @@ use super::error::{CatalogueError, DatabaseError};
 pub const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Marks a file as a catalogue of ours (`PRAGMA application_id`): "HWfm".
-const APPLICATION_ID: i64 = 0x4857_666D;
+pub(super) const APPLICATION_ID: i64 = 0x4857_666D;
 
 /// Statements that each connection keeps prepared.
 const PREPARED_STATEMENTS: usize = 128;
@@ -68,6 +68,19 @@ impl Sqlite {
         Ok(Self { path: path.to_owned(), name, busy_timeout, writer, readers })
     }
 
+    /// Opens the database in the file `path` for reading alone: it is neither made nor changed.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_read_only(path: &Path) -> Result<Self, DatabaseError> {
+        let name = path.display().to_string();
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let writer =
+            connect(path, flags, BUSY_TIMEOUT).map_err(|error| failure(&name, BUSY_TIMEOUT, &error))?;
+        let (writer, readers) = (Mutex::new(writer), Mutex::new(Vec::new()));
+        Ok(Self { path: path.to_owned(), name, busy_timeout: BUSY_TIMEOUT, writer, readers })
+    }
+
     /// Bounds the file to this many pages of 4 KiB, as a full disk would.
     ///
     /// # Errors
@@ -111,7 +124,7 @@ impl Sqlite {
     }
 }
 
-fn connect(path: &Path, flags: OpenFlags, busy_timeout: Duration) -> rusqlite::Result<Connection> {
+pub(super) fn connect(path: &Path, flags: OpenFlags, busy_timeout: Duration) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(busy_timeout)?;
     connection.set_prepared_statement_cache_capacity(PREPARED_STATEMENTS);
@@ -251,7 +264,7 @@ fn cell(value: ValueRef<'_>) -> Cell {
     }
 }
 
-fn failure(database: &str, waited: Duration, error: &rusqlite::Error) -> DatabaseError {
+pub(super) fn failure(database: &str, waited: Duration, error: &rusqlite::Error) -> DatabaseError {
     let (database, why) = (database.to_owned(), error.to_string());
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {

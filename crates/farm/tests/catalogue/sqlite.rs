@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use farm::catalogue::{Catalogue, CatalogueError, DatabaseError, SCHEMA, Sqlite};
+use farm::catalogue::{Catalogue, CatalogueError, DatabaseError, Look, SCHEMA, Sqlite, look};
 use farm::filter::Filter;
 use farm::model::Site;
 use rusqlite::Connection;
@@ -202,4 +202,43 @@ fn rehearsed_change_tells_its_outcome_and_changes_nothing() {
     let made = catalogue.rehearse(&actor, crate::sample::at(0), |change| change.create(site("x"))).unwrap();
     assert_eq!(made.id.get(), 1);
     assert_eq!((sites(&catalogue), catalogue.latest_change().unwrap().0), (0, 0));
+}
+
+#[test]
+fn look_at_a_catalogue_in_use_tells_its_schema_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("farm.db");
+    assert!(look(&path).is_err() && !path.exists(), "looking makes no file");
+    let catalogue = Catalogue::open_file(&path).unwrap();
+    change(&catalogue, |change| change.create(site("a"))).unwrap();
+    assert_eq!(look(&path).unwrap(), Look { schema: SCHEMA, faults: Vec::new() });
+    let reading = Catalogue::open_read_only(&path).unwrap();
+    assert_eq!(sites(&reading), 1);
+    change(&catalogue, |change| change.create(site("b"))).unwrap();
+    assert_eq!(sites(&reading), 2);
+    let refused = change(&reading, |change| change.create(site("c"))).unwrap_err();
+    assert!(matches!(refused, CatalogueError::Database(DatabaseError::ReadOnly { .. })), "{refused}");
+    // A copy is good as it is, too: it has no log beside it.
+    let copy = folder.path().join("copy.db");
+    reading.backup(&copy).unwrap();
+    assert_eq!(look(&copy).unwrap().schema, SCHEMA);
+}
+
+#[test]
+fn look_tells_damage_and_files_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("farm.db");
+    small(&Catalogue::open_file(&path).unwrap());
+    let copy = folder.path().join("copy.db");
+    Catalogue::open_read_only(&path).unwrap().backup(&copy).unwrap();
+    let mut bytes = std::fs::read(&copy).unwrap();
+    let last = bytes.len() - 4096;
+    bytes[last..].fill(0xA5);
+    std::fs::write(&copy, bytes).unwrap();
+    assert!(look(&copy).map_or(true, |look| !look.faults.is_empty()));
+    let other = folder.path().join("other.db");
+    Connection::open(&other).unwrap().execute_batch("CREATE TABLE a (b)").unwrap();
+    assert!(matches!(look(&other), Err(DatabaseError::NotOurs { .. })));
+    std::fs::write(&other, "no database at all, but a text of some length").unwrap();
+    assert!(matches!(look(&other), Err(DatabaseError::NotOurs { .. })));
 }

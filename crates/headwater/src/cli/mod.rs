@@ -6,8 +6,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+mod doctor;
 mod image;
 
+pub use doctor::DoctorArgs;
 pub use image::{
     CheckArgs, CompactArgs, CompareArgs, ConvertArgs, CreateArgs, EntriesArgs, ImageArgs, ImageOptions,
     ImageVerb, InfoArgs, MapArgs, MergeArgs, NewSize, Pace, RebaseArgs, ResizeArgs, RunKind, SectorSize,
@@ -51,6 +53,8 @@ pub enum Command {
     Status(ClientArgs),
     /// Work on disk images: files on this machine, no server needed
     Image(ImageArgs),
+    /// Look at this machine: is everything there that a server needs, and how to mend what is not
+    Doctor(DoctorArgs),
     /// Print shell completions or write man pages
     Generate(GenerateArgs),
 }

@@ -2,11 +2,15 @@
 pub mod boots;
 mod client;
 pub mod device;
+pub mod doctor;
 pub mod generate;
 pub mod image;
 mod live;
 pub mod stats;
 pub mod status;
+
+/// The catalogue, in the state directory.
+const CATALOGUE_FILE: &str = "farm.db";
 
 /// What a command prints, and what it found.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -47,12 +47,16 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// unless the host restarts, too.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Makes room for all connections and write caches, or says how many there can be: a server that is asked for fewer runs.
-fn allow_open_files(config: &Config) {
+/// How many connections and write caches there may be at a time.
+pub(crate) fn open_files_wanted(config: &Config) -> u64 {
     let iscsi = ServerConfig::default().max_connections;
     let nbd = config.nbd.as_ref().map_or(0, |_| ::nbd::server::ServerConfig::default().max_connections);
-    let wanted = iscsi.saturating_add(nbd).saturating_add(config.devices.len()) as u64;
-    if let Err(error) = connections::allow_open_files(wanted) {
+    iscsi.saturating_add(nbd).saturating_add(config.devices.len()) as u64
+}
+
+/// Makes room for all connections and write caches, or says how many there can be: a server that is asked for fewer runs.
+fn allow_open_files(config: &Config) {
+    if let Err(error) = connections::allow_open_files(open_files_wanted(config)) {
         tracing::warn!("{error}");
     }
 }
@@ -89,6 +93,14 @@ pub fn check(config: &Config) -> anyhow::Result<()> {
         nbd::tls(&nbd.tls)?;
     }
     Images::check(config)
+}
+
+/// Whether the interfaces of a configuration are there, and have the networks that it gives to them.
+///
+/// # Errors
+/// The first one that is not so.
+pub(crate) fn check_interfaces(config: &Config) -> anyhow::Result<()> {
+    boot_network::config(config, 0, &explain::interfaces(), Vec::new()).map(drop)
 }
 
 /// A running server.

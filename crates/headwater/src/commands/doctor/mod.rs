@@ -1,0 +1,109 @@
+//! `headwater doctor`: looks at the host, and says of each finding what it means and how to mend it.
+//!
+//! It needs no server, and does not disturb one that runs. What belongs to the server that runs is told apart from what
+//! is in its way. Nothing is changed; on the file systems it tries with small files of its own, which it removes.
+mod boot_files;
+mod catalogue;
+mod clock;
+mod dhcp;
+mod finding;
+mod firewall;
+mod interfaces;
+mod needs;
+mod ports;
+mod privileges;
+mod sockets;
+mod storage;
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::{Answer, Verdict};
+use crate::cli::{DoctorArgs, Output};
+use crate::config::{Config, parse};
+use finding::{Finding, Level, Subject};
+
+/// The answer in JSON.
+#[derive(Serialize)]
+struct Report<'a> {
+    /// The configuration that was looked at.
+    config: &'a Path,
+    problems: usize,
+    warnings: usize,
+    findings: &'a [Finding],
+}
+
+/// Runs the command; what it prints. Where there are problems, the verdict is no.
+///
+/// # Errors
+/// None is expected: what cannot be looked at is a finding.
+pub fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
+    let findings = examine(args);
+    let count = |level| findings.iter().filter(|finding| finding.level == level).count();
+    let (problems, warnings) = (count(Level::Problem), count(Level::Warning));
+    let text = match args.output {
+        Output::Table => finding::table(&findings),
+        Output::Json => {
+            let report = Report { config: &args.config, problems, warnings, findings: &findings };
+            serde_json::to_string_pretty(&report)? + "\n"
+        }
+    };
+    Ok(Answer { text, verdict: if problems == 0 { Verdict::Yes } else { Verdict::No } })
+}
+
+fn examine(args: &DoctorArgs) -> Vec<Finding> {
+    let (found, config) = configuration(&args.config);
+    let mut findings = found;
+    // Where it cannot be read, the host is looked at for the defaults.
+    let Some(config) = config.or_else(|| parse("", &args.config).ok()) else { return findings };
+    let listeners = needs::listeners(&config);
+    findings.push(privileges::examine(&listeners));
+    findings.push(privileges::open_files(&config));
+    findings.extend(interfaces::examine(&config));
+    findings.extend(ports::examine(&listeners));
+    findings.extend(firewall::examine(&listeners));
+    if !args.no_dhcp {
+        findings.extend(dhcp::examine(&config.interfaces));
+    }
+    findings.extend(boot_files::examine(&config));
+    findings.push(clock::examine());
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let (found, contents) =
+        catalogue::examine(&config.state_dir.join(super::CATALOGUE_FILE), &host.trim().to_lowercase());
+    findings.extend(found);
+    let mut places = storage::own_places(&config);
+    places.extend(contents.iter().flat_map(catalogue::Contents::places));
+    findings.extend(places.iter().flat_map(storage::examine));
+    findings.extend(contents.iter().flat_map(catalogue::Contents::versions));
+    findings
+}
+
+/// A finding for each mistake in the configuration, each with its line and column.
+fn configuration(path: &Path) -> (Vec<Finding>, Option<Config>) {
+    let shown = path.display();
+    if !path.exists() {
+        let absent = Finding::problem(
+            Subject::Configuration,
+            format!("{shown} is not there; what follows is for the default settings"),
+            "The server does not start.",
+            "headwater init makes one; --config names another place",
+        );
+        return (vec![absent], None);
+    }
+    match Config::load(path) {
+        Ok(config) => (vec![Finding::ok(Subject::Configuration, format!("{shown} is sound"))], Some(config)),
+        Err(problems) => {
+            let mistakes = problems.to_string();
+            let finding = |line: &str| {
+                Finding::problem(
+                    Subject::Configuration,
+                    line,
+                    "The server does not start.",
+                    "mend the line; headwater serve --check-config looks at it again",
+                )
+            };
+            (mistakes.lines().map(finding).collect(), None)
+        }
+    }
+}
