@@ -17,6 +17,7 @@ mod open;
 mod parent;
 mod scan;
 mod store;
+mod vicinity;
 
 pub use error::{ChainError, FileName, Tried};
 use flat::FlatMap;
@@ -24,6 +25,7 @@ pub(crate) use open::open;
 pub use parent::{FoundParent, ParentReference, ParentResolver, Parents};
 pub use scan::{Scan, StoredImage};
 pub use store::Store;
+pub use vicinity::Vicinity;
 
 /// How many files a chain may have, the base among them. Versions are merged long before; a file that claims more is
 /// up to something.

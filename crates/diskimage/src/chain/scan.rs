@@ -119,7 +119,7 @@ impl Scan {
 }
 
 /// Format, linkage and parent of an image that can be in a chain; `None` of other files.
-fn relations(path: &Path) -> Result<Option<(Format, Guid, Option<ParentReference>)>, Refusal> {
+pub(super) fn relations(path: &Path) -> Result<Option<(Format, Guid, Option<ParentReference>)>, Refusal> {
     let storage = FileStorage::open(path).map_err(|error| match error {
         FileStorageError::Access(source) => Refusal::Access(source),
         FileStorageError::NotAFile { found } => Refusal::NotAFile { found },

@@ -20,6 +20,9 @@ pub struct ConvertOptions {
     pub subtype: Subtype,
     /// How much of the disk one payload block holds; `None` is the format's default.
     pub payload_block: Option<ByteLength>,
+    /// The unit in which the new disk is addressed; `None`: as the source. The bytes are the same in any case, so with
+    /// another unit whatever counts in it, partition tables first of all, means other places.
+    pub logical_block: Option<LogicalBlockSize>,
     /// The disk's own identifier; `None` makes a new one: what is converted is another disk from then on.
     pub identity: Option<[u8; 16]>,
     /// What to do where there is something with the target's name.
@@ -38,6 +41,7 @@ impl ConvertOptions {
             format,
             subtype: if format == Format::Raw { Subtype::Fixed } else { Subtype::Dynamic },
             payload_block: None,
+            logical_block: None,
             identity: None,
             replace: Replace::Never,
             zeros: FindZeros::default(),
@@ -49,7 +53,8 @@ impl ConvertOptions {
 /// The conversion of all that `image` holds to a new image at `target`.
 ///
 /// # Errors
-/// [`OpError::Unfit`].
+/// [`OpError::Unfit`]; among others where the format cannot say in which unit the disk is addressed, and it is not 512
+/// bytes.
 pub fn convert<'a>(image: &'a Image, target: &Path, options: &ConvertOptions) -> Result<Job<'a>, OpError> {
     if options.subtype == Subtype::Differencing {
         return Err(OpError::unfit(
@@ -58,13 +63,18 @@ pub fn convert<'a>(image: &'a Image, target: &Path, options: &ConvertOptions) ->
     }
     let geometry = image.geometry();
     let is_vhdx = options.format == Format::Vhdx;
+    let logical_block = logical_block(geometry.logical_block, options)?;
+    let physical_block = match (is_vhdx, logical_block) {
+        (true, LogicalBlockSize::B512) => geometry.physical_block.clamp(512, 4096),
+        (true, LogicalBlockSize::B4096) => 4096,
+        (false, _) => 512,
+    };
     let spec = NewImageSpec {
         format: options.format,
         subtype: if options.format == Format::Raw { Subtype::Fixed } else { options.subtype },
         virtual_size: geometry.size,
-        // Only VHDX says how a disk is addressed; elsewhere it is in 512 bytes.
-        logical_block: if is_vhdx { geometry.logical_block } else { LogicalBlockSize::B512 },
-        physical_block: if is_vhdx { geometry.physical_block.clamp(512, 4096) } else { 512 },
+        logical_block,
+        physical_block,
         payload_block: options.payload_block,
         identity: options.identity,
         linkage: None,
@@ -82,4 +92,21 @@ pub fn convert<'a>(image: &'a Image, target: &Path, options: &ConvertOptions) ->
         verify: options.verify,
         reopen: OpenOptions::default(),
     })
+}
+
+/// The unit in which the new disk is addressed. Only VHDX can say it; of all other formats everybody takes 512 bytes.
+fn logical_block(source: LogicalBlockSize, options: &ConvertOptions) -> Result<LogicalBlockSize, OpError> {
+    let title = options.format.title();
+    match (options.logical_block, source) {
+        (Some(LogicalBlockSize::B4096), _) if options.format != Format::Vhdx => Err(OpError::unfit(format!(
+            "nothing in a {title} image says how large its sectors are, so everybody takes 512 bytes for it; convert to \
+             VHDX, or to sectors of 512 bytes"
+        ))),
+        (None, LogicalBlockSize::B4096) if options.format != Format::Vhdx => Err(OpError::unfit(format!(
+            "this disk is addressed in sectors of 4096 bytes, and nothing in a {title} image can say so: everybody would \
+             take 512 bytes for it, and not find the disk's partitions; convert to VHDX, or, if it is the bytes that are \
+             wanted, convert with --sector-size 512"
+        ))),
+        (wanted, source) => Ok(wanted.unwrap_or(source)),
+    }
 }

@@ -10,7 +10,7 @@ use super::error::OpError;
 use super::filler::Filler;
 use super::mover::{Moved, Mover};
 use super::partial::{Partial, Replace, directory_of, is_same_file};
-use super::plan::{Block, Blocks, Plan, shared_bytes};
+use super::plan::{Block, Blocks, Plan, Totals, shared_bytes};
 use super::shape::Shape;
 use super::trial::{Route, Trials};
 use super::view::{Content, Piece, View};
@@ -83,8 +83,7 @@ impl Job<'_> {
             payload_block: ByteLength::new(unit),
             steps: Vec::new(),
             steps_left_out: 0,
-            clone_bytes: 0,
-            copy_bytes: 0,
+            totals: Totals::default(),
             blocks: Blocks::default(),
         };
         self.visit(unit, &mut |block| {

@@ -43,7 +43,7 @@ pub use merge::{MergeOptions, merge_base, merge_updates};
 pub use mover::Moved;
 pub use partial::Replace;
 pub(crate) use partial::is_same_file;
-pub use plan::{Action, Blocks, Plan, Step};
+pub use plan::{Action, Blocks, Plan, Step, Total, Totals};
 pub use rebase::{Trust, rebase};
 pub use snapshot::{SnapshotOptions, snapshot};
 pub use zeros::FindZeros;

@@ -1,5 +1,4 @@
 //! What a job will do, without doing it.
-use std::fmt;
 use std::path::PathBuf;
 
 use block::ByteLength;
@@ -31,12 +30,32 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// How many steps are not in `steps`, because there are too many.
     pub steps_left_out: u64,
-    /// Bytes whose extents will be shared with a source.
-    pub clone_bytes: u64,
-    /// Bytes that will be copied. Where zeros are looked for, fewer.
-    pub copy_bytes: u64,
+    /// What all steps come to, those that are left out among them.
+    pub totals: Totals,
     /// What becomes of the payload blocks.
     pub blocks: Blocks,
+}
+
+/// What all steps of each kind come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Extents that will be shared with a source.
+    pub clone: Total,
+    /// What will be copied. Where zeros are looked for, fewer bytes.
+    pub copy: Total,
+    /// Zeros that take no room.
+    pub zero: Total,
+    /// What is held of blocks that are held in part; its bytes are those of other steps.
+    pub set_state: Total,
+}
+
+/// What steps of one kind come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Total {
+    /// How many they are.
+    pub steps: u64,
+    /// How many bytes of the disk they are about.
+    pub bytes: u64,
 }
 
 /// One step.
@@ -81,12 +100,6 @@ pub struct Blocks {
 }
 
 impl Plan {
-    /// Whether so much of the new image's bytes is shared with the sources that it is made in no time.
-    #[must_use]
-    pub fn is_cheap(&self) -> bool {
-        self.copy_bytes <= self.clone_bytes / 8
-    }
-
     pub(super) fn take(&mut self, block: Block<'_>, shares: impl Fn(LayerIndex) -> Option<u64>) {
         self.blocks.count(block.shape);
         let step = |action, layer, bytes| Step { action, block: block.index, blocks: 1, layer, bytes };
@@ -119,11 +132,8 @@ impl Plan {
     }
 
     fn push(&mut self, step: Step) {
-        match step.action {
-            Action::Clone => self.clone_bytes = self.clone_bytes.saturating_add(step.bytes),
-            Action::Copy => self.copy_bytes = self.copy_bytes.saturating_add(step.bytes),
-            Action::Zero | Action::SetState => {}
-        }
+        let total = self.totals.of(step.action);
+        total.bytes = total.bytes.saturating_add(step.bytes);
         if let Some(last) = self.steps.last_mut()
             && (last.action, last.layer) == (step.action, step.layer)
         {
@@ -134,10 +144,23 @@ impl Plan {
                 return;
             }
         }
+        let total = self.totals.of(step.action);
+        total.steps = total.steps.saturating_add(1);
         if self.steps.len() < MAX_STEPS {
             self.steps.push(step);
         } else {
             self.steps_left_out = self.steps_left_out.saturating_add(1);
+        }
+    }
+}
+
+impl Totals {
+    fn of(&mut self, action: Action) -> &mut Total {
+        match action {
+            Action::Clone => &mut self.clone,
+            Action::Copy => &mut self.copy,
+            Action::Zero => &mut self.zero,
+            Action::SetState => &mut self.set_state,
         }
     }
 }
@@ -177,53 +200,6 @@ impl Blocks {
     }
 }
 
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Clone => "clone",
-            Self::Copy => "copy",
-            Self::Zero => "zero",
-            Self::SetState => "set state",
-        })
-    }
-}
-
-impl fmt::Display for Step {
-    /// As in `clone      8 blocks from 40, 16 MiB of layer 1`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:<9} ", self.action)?;
-        match self.blocks {
-            1 => write!(f, "block {}", self.block)?,
-            blocks => write!(f, "{blocks} blocks from {}", self.block)?,
-        }
-        write!(f, ", {}", ByteLength::new(self.bytes))?;
-        match self.layer {
-            Some(layer) => write!(f, " of layer {layer}"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl fmt::Display for Plan {
-    /// The steps, a line each, and the sums.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for step in &self.steps {
-            writeln!(f, "{step}")?;
-        }
-        if self.steps_left_out > 0 {
-            writeln!(f, "... and {} steps more", self.steps_left_out)?;
-        }
-        let Blocks { whole, partly, zero, absent } = self.blocks;
-        writeln!(
-            f,
-            "{} blocks: {whole} whole, {partly} in part, {zero} zero, {absent} left out",
-            self.payload_block
-        )?;
-        let (clone, copy) = (ByteLength::new(self.clone_bytes), ByteLength::new(self.copy_bytes));
-        write!(f, "{clone} to clone, {copy} to copy")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,8 +215,7 @@ mod tests {
             payload_block: ByteLength::new(1 << 20),
             steps: Vec::new(),
             steps_left_out: 0,
-            clone_bytes: 0,
-            copy_bytes: 0,
+            totals: Totals::default(),
             blocks: Blocks::default(),
         }
     }
@@ -271,22 +246,30 @@ mod tests {
         take(&mut plan, 3, &[(1 << 20, Content::Parent)]);
         take(&mut plan, 4, &[(1 << 20, Content::Zero)]);
         take(&mut plan, 5, &[(512, Content::Parent), ((1 << 20) - 512, Content::Read)]);
-        let lines: Vec<_> = plan.steps.iter().map(ToString::to_string).collect();
+        let steps: Vec<_> = plan
+            .steps
+            .iter()
+            .map(|step| (step.action, step.block, step.blocks, step.layer, step.bytes))
+            .collect();
         assert_eq!(
-            lines,
+            steps,
             [
-                "clone     2 blocks from 0, 2 MiB of layer 0",
-                "zero      block 2, 1 MiB",
-                "zero      block 4, 1 MiB",
-                "set state block 5, 1048064 bytes",
-                "copy      block 5, 1048064 bytes",
+                (Action::Clone, 0, 2, Some(BASE), 2 << 20),
+                (Action::Zero, 2, 1, None, 1 << 20),
+                (Action::Zero, 4, 1, None, 1 << 20),
+                (Action::SetState, 5, 1, None, (1 << 20) - 512),
+                (Action::Copy, 5, 1, None, (1 << 20) - 512),
             ]
         );
         assert_eq!(plan.blocks, Blocks { whole: 2, partly: 1, zero: 2, absent: 1 });
-        assert_eq!((plan.clone_bytes, plan.copy_bytes), (2 << 20, (1 << 20) - 512));
-        let end =
-            "1 MiB blocks: 2 whole, 1 in part, 2 zero, 1 left out\n2 MiB to clone, 1048064 bytes to copy";
-        assert!(plan.to_string().ends_with(end), "{plan}");
+        let total = |steps, bytes| Total { steps, bytes };
+        let expected = Totals {
+            clone: total(1, 2 << 20),
+            copy: total(1, (1 << 20) - 512),
+            zero: total(2, 2 << 20),
+            set_state: total(1, (1 << 20) - 512),
+        };
+        assert_eq!(plan.totals, expected);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use block::{BlockDevice, BlockError, ByteLength, ByteOffset, ByteRange, Patience
 use diskimage::chain::{
     ChainError, FileName, FoundParent, MAX_LAYERS, ParentReference, ParentResolver, Parents,
 };
-use diskimage::chain::{Store, Tried};
+use diskimage::chain::{Store, Tried, Vicinity};
 use diskimage::storage::{MemoryStorage, Storage, StorageError};
 use diskimage::{Children, Image, LayerIndex, MutableImage, OpenOptions, Refusal, Source};
 
@@ -471,4 +471,27 @@ fn store_knows_children_and_leaves_and_guards_their_parents() {
     // A leaf has none, and is opened with what is below it.
     let below = Image::open_parent_of(&other, OpenOptions::default()).unwrap().unwrap();
     MutableImage::open(&other, None, Some(Arc::new(below)), &store).unwrap();
+}
+
+/// A child counts in the folders beside only if it leads to the very file: a copy of the store does not.
+#[test]
+fn child_in_a_folder_beside_guards_its_parent_where_no_store_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    let base_path = put(&base(1), &root, "store/golden/base.vhdx");
+    put(&child(2, 1, r"..\golden\base.vhdx"), &root, "store/golden-backup/versions/child.avhdx");
+    put(&child(2, 1, "base.vhdx"), &root, "store/copy/child.avhdx");
+    std::fs::write(root.join("store/broken.vhdx"), "vhdxfile, and no more").unwrap();
+    let child_of = |path: &Path| {
+        let linkage = Store::around(path).unwrap().scan().unwrap().images[0].linkage;
+        Vicinity::of(path).unwrap().child_of(path, Some(linkage)).unwrap()
+    };
+    assert_eq!(child_of(&base_path), None);
+    let beside = put(&child(3, 1, r"..\golden\base.vhdx"), &root, "store/versions/child.avhdx");
+    assert_eq!(child_of(&base_path), Some(beside.clone()));
+    std::fs::remove_file(beside).unwrap();
+    let above = put(&child(4, 1, r"golden\base.vhdx"), &root, "store/child.avhdx");
+    assert_eq!(child_of(&base_path), Some(above));
+    let inside = put(&child(5, 1, "elsewhere.vhdx"), &root, "store/golden/child.avhdx");
+    assert_eq!(child_of(&base_path), Some(inside), "below its own folder the identifier is enough");
 }

@@ -2,6 +2,7 @@
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
+use block::LogicalBlockSize;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::Output;
@@ -66,6 +67,12 @@ pub enum ImageVerb {
     /// Compare the contents of two images, of whatever formats
     Compare(CompareArgs),
     /// Make the disk of an image larger or smaller
+    ///
+    /// An image that another has as its parent is refused: the other would not recognise it any more. With --store the
+    /// whole store is searched for such children; without it the image's folder and the folders in it, and, for
+    /// children that name this very file, the folder above and what lies right in the folders beside. A child anywhere
+    /// else cannot be found. It loses nothing, but a VHDX child is refused from then on, until `headwater image rebase
+    /// --unsafe` says that the resized image is its parent all the same.
     Resize(ResizeArgs),
     /// Write an image anew without the blocks that hold nothing
     Compact(CompactArgs),
@@ -118,6 +125,17 @@ pub enum SectorSize {
     /// 4096 bytes.
     #[value(name = "4096")]
     B4096,
+}
+
+impl SectorSize {
+    /// As the unit in which a disk is addressed.
+    #[must_use]
+    pub fn logical_block(self) -> LogicalBlockSize {
+        match self {
+            Self::B512 => LogicalBlockSize::B512,
+            Self::B4096 => LogicalBlockSize::B4096,
+        }
+    }
 }
 
 /// How fast work may go.
@@ -212,6 +230,13 @@ pub struct ConvertArgs {
     /// What it is to be.
     #[command(flatten)]
     pub new: Target,
+    /// The unit in which the new disk is addressed; by default the source's
+    ///
+    /// The bytes stay where they are. What counts in sectors, partition tables and boot loaders first of all, so means
+    /// other places with another unit: whoever uses the new disk has to know. Raw and VHD images cannot say their unit,
+    /// and everybody takes 512 bytes for it; a disk of 4096-byte sectors becomes one only if 512 is said here.
+    #[arg(long, value_enum)]
+    pub sector_size: Option<SectorSize>,
     /// The source's format; by default what its contents say
     #[arg(long, value_name = "FORMAT")]
     pub source_format: Option<diskimage::Format>,

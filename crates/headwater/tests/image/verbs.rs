@@ -76,6 +76,14 @@ fn versions_are_made_merged_and_told_as_a_tree() {
     let before = bench.names();
     let plan = bench.json(&["merge", "win.2.avhdx", "--into", "merged.vhdx", "--dry-run"]);
     assert_eq!((&plan["blocks_whole"], &plan["blocks_zero"]), (&4.into(), &2.into()), "{plan}");
+    assert_eq!(plan["sources"].as_array().unwrap().len(), 3, "{plan}");
+    let shown = bench.ok(&["merge", "win.2.avhdx", "--into", "merged.vhdx", "--dry-run"]);
+    for part in [
+        "out of        win.vhdx, win.1.avhdx, win.2.avhdx\n",
+        "blocks        4 whole, 2 zero, of 2.0 MiB each\n",
+    ] {
+        assert!(shown.contains(part), "{part:?} is missing in:\n{shown}");
+    }
     assert_eq!(bench.names(), before, "a dry run makes nothing");
 
     bench.ok(&["merge", "win.2.avhdx", "--into", "merged.vhdx", "--verify"]);
@@ -134,6 +142,83 @@ fn rebase_leads_to_another_folder_of_the_store() {
         assert!(outside.contains("store"), "{outside}");
         assert!(bench.ok(&["check", &child]).ends_with("sound\n"));
     }
+}
+
+#[test]
+fn files_of_a_chain_are_named_to_people_as_seen_from_the_store() {
+    let bench = Bench::new();
+    raw(&bench);
+    std::fs::create_dir_all(bench.path("store/versions")).unwrap();
+    bench.ok(&["convert", "disk.raw", "store/win.vhdx"]);
+    let (child, store) = ("store/versions/win.1.avhdx", ["--store", "store"]);
+    bench.ok(&[&["snapshot", "store/win.vhdx", child], &store[..]].concat());
+    write(&bench.path(child), &bench.path("store/win.vhdx"), 4 * MIB, &[7; 4096]);
+    let map = bench.ok(&[&["map", child], &store[..]].concat());
+    let files: Vec<_> = map.lines().skip(1).filter_map(|line| line.split_whitespace().nth(4)).collect();
+    assert_eq!(files, ["win.vhdx", "versions/win.1.avhdx", "win.vhdx"], "{map}");
+    let info = bench.ok(&[&["info", child], &store[..]].concat());
+    assert!(info.contains("\nwin.vhdx ") && info.contains("└─ versions/win.1.avhdx "), "{info}");
+    // Programs open what they are told.
+    for line in
+        bench.ok(&[&["map", child, "--only", "data", "--output", "json"], &store[..]].concat()).lines()
+    {
+        let run: Value = serde_json::from_str(line).unwrap();
+        assert!(bench.path(run["file"].as_str().unwrap()).is_file(), "{run}");
+    }
+}
+
+#[test]
+fn disk_of_large_sectors_gets_small_ones_only_where_that_is_said() {
+    let bench = Bench::new();
+    bench.ok(&["create", "a.vhdx", "--size", "12M", "--sector-size", "4096"]);
+    let image = MutableImage::open(&bench.path("a.vhdx"), None, None, &Childless).unwrap();
+    image.write(ByteOffset::new(4096), &pattern(8192), Patience::Blocking).unwrap();
+    image.close().unwrap();
+    bench.ok(&["snapshot", "a.vhdx", "b.avhdx"]);
+    let before = bench.names();
+    for words in [
+        &["convert", "a.vhdx", "c.raw"][..],
+        &["convert", "a.vhdx", "c.vhd"],
+        &["merge", "b.avhdx", "--into", "c.raw"],
+    ] {
+        let refused = bench.refused(words);
+        assert!(refused.contains("4096") && refused.contains("--sector-size 512"), "{refused}");
+    }
+    let unsaid = bench.refused(&["convert", "a.vhdx", "c.raw", "--sector-size", "4096"]);
+    assert!(unsaid.contains("raw image says how large its sectors are"), "{unsaid}");
+    assert_eq!(bench.names(), before);
+    for (target, sector) in [("c.raw", 512), ("c.vhd", 512), ("c.vhdx", 512), ("d.vhdx", 4096)] {
+        let flags: &[&str] = if sector == 512 { &["--sector-size", "512"] } else { &[] };
+        bench.ok(&[&["convert", "a.vhdx", target, "--verify"], flags].concat());
+        assert_eq!(bench.json(&["info", target])["logical_sector_bytes"], sector, "{target}");
+        bench.ok(&["compare", "a.vhdx", target, "--strict"]);
+        assert!(bench.ok(&["check", target]).ends_with("sound\n"), "{target}");
+    }
+    bench.ok(&["convert", "c.raw", "e.vhdx", "--sector-size", "4096"]);
+    bench.ok(&["compare", "a.vhdx", "e.vhdx", "--strict"]);
+    std::fs::write(bench.path("odd.raw"), vec![1; 4096 + 512]).unwrap();
+    let odd = bench.refused(&["convert", "odd.raw", "f.vhdx", "--sector-size", "4096"]);
+    assert!(odd.contains("whole sectors of 4096"), "{odd}");
+}
+
+#[test]
+fn parent_in_another_folder_keeps_its_size() {
+    let bench = Bench::new();
+    for folder in ["golden", "versions"] {
+        std::fs::create_dir(bench.path(folder)).unwrap();
+    }
+    let (base, child) = ("golden/base.vhdx", "versions/child.avhdx");
+    bench.ok(&["create", base, "--size", "12M"]);
+    bench.ok(&["snapshot", base, child, "--store", "."]);
+    for store in [&[][..], &["--store", "."]] {
+        let refused = bench.refused(&[&["resize", base, "+1M"], store].concat());
+        assert!(refused.contains("child.avhdx") && refused.contains("write into a new child"), "{refused}");
+    }
+    // Who names a store means that one.
+    bench.ok(&["resize", base, "+1M", "--store", "golden"]);
+    assert!(bench.refused(&["info", child, "--store", "."]).contains("rebase"));
+    bench.ok(&["rebase", child, base, "--unsafe", "--store", "."]);
+    bench.ok(&["info", child, "--store", "."]);
 }
 
 #[test]

@@ -118,7 +118,7 @@ impl Written {
         let bench = &self.bench;
         let leaf = self.leaf();
         assert!(bench.ok(&["check", &leaf]).ends_with("sound\n"), "{leaf}");
-        bench.ok(&["convert", &leaf, "out.raw", "--force"]);
+        bench.ok(&["convert", &leaf, "out.raw", "--sector-size", "512", "--force"]);
         assert_same_files(&bench.path("out.raw"), &self.raw());
         // 7-Zip follows the parents that the files name.
         assert_same_as_7z(&bench.path(&leaf), &self.raw());

@@ -49,14 +49,14 @@ fn there_and_back(place: &Place<'_>, raw: &std::path::Path, format: Format, subt
     let Summary { moved, blocks, .. } = summary;
     // A plan reads no data, so it does not know which blocks turn out to be zeros.
     assert_eq!(plan.blocks.whole + plan.blocks.zero, blocks.whole + blocks.zero);
-    assert!(blocks.whole <= plan.blocks.whole, "{blocks:?} {plan}");
-    assert_eq!(moved.total(), plan.clone_bytes + plan.copy_bytes, "{plan}");
+    assert!(blocks.whole <= plan.blocks.whole, "{blocks:?} {plan:?}");
+    assert_eq!(moved.total(), plan.totals.clone.bytes + plan.totals.copy.bytes, "{plan:?}");
     // Verifying counts as work, too.
     let (done, total) = watch.progress();
     assert_eq!((done, total), (moved.total() + size.get(), moved.total() + size.get()));
     if place.shares == Some(true) {
         // Runs that continue each other are moved as one, so that more of them can be shared.
-        assert!(moved.cloned_bytes >= plan.clone_bytes, "{moved:?} {plan}");
+        assert!(moved.cloned_bytes >= plan.totals.clone.bytes, "{moved:?} {plan:?}");
         assert!(moved.cloned_bytes > moved.total() / 2, "{moved:?}");
     }
 

@@ -7,7 +7,7 @@ use diskimage::{Image, OpenOptions};
 use super::target::{MadeAnswer, format, payload_block, replace, subtype};
 use super::work::{Manner, watched};
 use super::{print, reading};
-use crate::cli::{ConvertArgs, ImageOptions};
+use crate::cli::{ConvertArgs, ImageOptions, SectorSize};
 
 pub(super) async fn run(args: ConvertArgs, options: ImageOptions) -> anyhow::Result<String> {
     let format = format(&args.new, &args.target)?;
@@ -15,6 +15,7 @@ pub(super) async fn run(args: ConvertArgs, options: ImageOptions) -> anyhow::Res
     let wanted = ConvertOptions {
         subtype,
         payload_block: payload_block(&args.new, format, subtype)?,
+        logical_block: args.sector_size.map(SectorSize::logical_block),
         replace: replace(args.force),
         zeros: if args.find_zeros { FindZeros::Everywhere } else { FindZeros::WhereCopied },
         verify: args.verify,

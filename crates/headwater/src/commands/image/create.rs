@@ -24,10 +24,7 @@ pub(super) fn run(args: &CreateArgs, options: &ImageOptions) -> anyhow::Result<S
         format,
         subtype,
         virtual_size: ByteLength::new(args.size.0),
-        logical_block: match args.sector_size {
-            Some(SectorSize::B512) | None => LogicalBlockSize::B512,
-            Some(SectorSize::B4096) => LogicalBlockSize::B4096,
-        },
+        logical_block: args.sector_size.map_or(LogicalBlockSize::B512, SectorSize::logical_block),
         physical_block: match args.physical_sector_size {
             Some(SectorSize::B512) => 512,
             Some(SectorSize::B4096) | None => 4096,

@@ -1,11 +1,12 @@
 //! `headwater image info`: what an image is, and the files that it is made of.
-use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use diskimage::{Image, Info, LayerInfo, Subtype};
+use diskimage::{Image, LayerInfo};
 use serde::Serialize;
 
+use super::names::names;
+use super::target::subformat;
 use super::{open, print};
 use crate::cli::{ImageOptions, InfoArgs};
 use crate::columns::{align, bytes, columns, name};
@@ -32,6 +33,9 @@ struct ImageAnswer {
 #[derive(Debug, Serialize)]
 struct FileAnswer {
     file: String,
+    /// As people know it.
+    #[serde(skip)]
+    name: String,
     subformat: &'static str,
     virtual_size_bytes: u64,
     block_bytes: Option<u64>,
@@ -41,51 +45,41 @@ struct FileAnswer {
 
 pub(super) fn run(args: &InfoArgs, options: &ImageOptions) -> anyhow::Result<String> {
     let image = open(&args.file, args.format, options)?;
-    print(&ImageAnswer::of(&args.file, &image), options, text)
+    let names = names(&image, &args.file, options);
+    print(&ImageAnswer::of(&args.file, &image, names), options, text)
 }
 
 impl ImageAnswer {
-    fn of(file: &Path, image: &Image) -> Self {
+    fn of(file: &Path, image: &Image, names: Vec<String>) -> Self {
         let info = image.info();
         Self {
             file: file.display().to_string(),
             format: info.format.to_string(),
             title: info.format.title(),
-            subformat: subformat(&info),
+            subformat: subformat(info.subtype),
             virtual_size_bytes: info.virtual_size.get(),
             logical_sector_bytes: info.logical_block.bytes(),
             physical_sector_bytes: info.physical_block,
             identity: info.identity.map(uuid),
             creator: info.creator,
             log_replayed: info.log_replayed,
-            chain: image.layers().iter().map(FileAnswer::of).collect(),
+            chain: image.layers().iter().zip(names).map(FileAnswer::of).collect(),
         }
     }
 }
 
 impl FileAnswer {
-    fn of(layer: &LayerInfo) -> Self {
+    fn of((layer, name): (&LayerInfo, String)) -> Self {
         let info = &layer.info;
         Self {
+            name,
             file: layer.path.as_deref().map_or_else(String::new, |path| path.display().to_string()),
-            subformat: subformat(info),
+            subformat: subformat(info.subtype),
             virtual_size_bytes: info.virtual_size.get(),
             block_bytes: info.payload_block.map(block::ByteLength::get),
             file_bytes: info.file_size.get(),
             allocated_bytes: info.allocated.map(block::ByteLength::get),
         }
-    }
-
-    fn name(&self) -> Cow<'_, str> {
-        name(Path::new(&self.file).file_name().and_then(|name| name.to_str()).unwrap_or(&self.file))
-    }
-}
-
-fn subformat(info: &Info) -> &'static str {
-    match info.subtype {
-        Subtype::Fixed => "fixed",
-        Subtype::Dynamic => "dynamic",
-        Subtype::Differencing => "differencing",
     }
 }
 
@@ -138,7 +132,7 @@ fn tree(chain: &[FileAnswer]) -> String {
         };
         let size = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), bytes);
         rows.push(columns([
-            &format!("{branch}{}", file.name()),
+            &format!("{branch}{}", name(&file.name)),
             file.subformat,
             &bytes(file.virtual_size_bytes),
             &size(file.block_bytes),
@@ -168,6 +162,7 @@ mod tests {
     fn file(name: &str, subformat: &'static str, allocated: u64) -> FileAnswer {
         FileAnswer {
             file: format!("/srv/{name}"),
+            name: name.to_owned(),
             subformat,
             virtual_size_bytes: 20 << 30,
             block_bytes: Some(2 << 20),

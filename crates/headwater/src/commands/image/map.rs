@@ -3,6 +3,7 @@ use block::{BlockDevice, ByteLength, ByteOffset, ByteRange, Patience};
 use diskimage::{Image, LayerIndex, Source};
 use serde::Serialize;
 
+use super::names::{names, paths};
 use super::open;
 use crate::cli::{ImageOptions, MapArgs, Output, RunKind};
 use crate::columns::{align, columns, name};
@@ -30,7 +31,11 @@ enum Place {
 
 pub(super) fn run(args: &MapArgs, options: &ImageOptions) -> anyhow::Result<String> {
     let image = open(&args.file, args.format, options)?;
-    let mut runs = runs(&image)?;
+    let names = match options.output {
+        Output::Json => paths(&image),
+        Output::Table => names(&image, &args.file, options),
+    };
+    let mut runs = runs(&image, &names)?;
     runs.retain(|run| match args.only {
         None => true,
         Some(RunKind::Data) => run.place != Place::Zero,
@@ -46,8 +51,7 @@ pub(super) fn run(args: &MapArgs, options: &ImageOptions) -> anyhow::Result<Stri
 }
 
 /// The whole map, runs that follow each other in one place put together.
-fn runs(image: &Image) -> anyhow::Result<Vec<RunAnswer>> {
-    let names = names(image);
+fn runs(image: &Image, names: &[String]) -> anyhow::Result<Vec<RunAnswer>> {
     let name = |layer: LayerIndex| names.get(usize::from(layer.get())).cloned().unwrap_or_default();
     let end = image.geometry().size.get();
     let mut runs: Vec<RunAnswer> = Vec::new();
@@ -83,11 +87,6 @@ impl RunAnswer {
             _ => false,
         }
     }
-}
-
-fn names(image: &Image) -> Vec<String> {
-    let name = |path: &std::path::Path| path.display().to_string();
-    image.layers().iter().map(|layer| layer.path.as_deref().map_or_else(String::new, name)).collect()
 }
 
 fn table(runs: &[RunAnswer]) -> String {

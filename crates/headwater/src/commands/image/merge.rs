@@ -2,44 +2,15 @@
 use std::time::Instant;
 
 use anyhow::bail;
-use diskimage::ops::{
-    Action, ConvertOptions, Job, MergeOptions, Plan, Step, convert, merge_base, merge_updates,
-};
+use diskimage::ops::{ConvertOptions, Job, MergeOptions, convert, merge_base, merge_updates};
 use diskimage::{Image, LayerIndex, Subtype};
-use serde::Serialize;
 
+use super::names::{names, paths};
+use super::plan::PlanAnswer;
 use super::target::{MadeAnswer, format, payload_block, replace, subtype};
 use super::work::{Manner, watched};
 use super::{open, print, reading};
 use crate::cli::{ImageOptions, MergeArgs};
-
-/// A dry run, as programs read it.
-#[derive(Debug, Serialize)]
-struct PlanAnswer {
-    file: String,
-    virtual_size_bytes: u64,
-    block_bytes: u64,
-    clone_bytes: u64,
-    copy_bytes: u64,
-    blocks_whole: u64,
-    blocks_partial: u64,
-    blocks_zero: u64,
-    blocks_absent: u64,
-    steps: Vec<StepAnswer>,
-    steps_left_out: u64,
-    #[serde(skip)]
-    text: String,
-}
-
-/// One step.
-#[derive(Debug, Serialize)]
-struct StepAnswer {
-    action: &'static str,
-    first_block: u64,
-    blocks: u64,
-    layer: Option<u16>,
-    bytes: u64,
-}
 
 /// What came of it.
 enum Outcome {
@@ -57,7 +28,8 @@ pub(super) async fn run(args: MergeArgs, options: ImageOptions) -> anyhow::Resul
             let image = open(&args.leaf, args.source_format, &options)?;
             let job = job(&image, &args, &options)?;
             if args.dry_run {
-                return Ok(Outcome::Planned(PlanAnswer::of(&job.plan()?)));
+                let names = names(&image, &args.leaf, &options);
+                return Ok(Outcome::Planned(PlanAnswer::of(&job.plan()?, paths(&image), names)));
             }
             let summary = job.run(watch)?;
             Ok(Outcome::Made(MadeAnswer::of(&args.into, &summary, begun.elapsed(), args.verify)))
@@ -65,7 +37,7 @@ pub(super) async fn run(args: MergeArgs, options: ImageOptions) -> anyhow::Resul
         .await?
     };
     match outcome {
-        Outcome::Planned(plan) => print(&plan, &options, |plan| plan.text.clone()),
+        Outcome::Planned(plan) => print(&plan, &options, PlanAnswer::text),
         Outcome::Made(made) => print(&made, &options, MadeAnswer::text),
     }
 }
@@ -117,42 +89,5 @@ fn first_update(image: &Image) -> anyhow::Result<LayerIndex> {
             "this image is the only difference on its base: there is nothing to merge it with (--base merges both)"
         ),
         _ => Ok(LayerIndex::new(1)),
-    }
-}
-
-impl PlanAnswer {
-    fn of(plan: &Plan) -> Self {
-        Self {
-            file: plan.target.display().to_string(),
-            virtual_size_bytes: plan.virtual_size.get(),
-            block_bytes: plan.payload_block.get(),
-            clone_bytes: plan.clone_bytes,
-            copy_bytes: plan.copy_bytes,
-            blocks_whole: plan.blocks.whole,
-            blocks_partial: plan.blocks.partly,
-            blocks_zero: plan.blocks.zero,
-            blocks_absent: plan.blocks.absent,
-            steps: plan.steps.iter().map(StepAnswer::of).collect(),
-            steps_left_out: plan.steps_left_out,
-            text: plan.to_string(),
-        }
-    }
-}
-
-impl StepAnswer {
-    fn of(step: &Step) -> Self {
-        let action = match step.action {
-            Action::Clone => "clone",
-            Action::Copy => "copy",
-            Action::Zero => "zero",
-            Action::SetState => "set-state",
-        };
-        Self {
-            action,
-            first_block: step.block,
-            blocks: step.blocks,
-            layer: step.layer.map(LayerIndex::get),
-            bytes: step.bytes,
-        }
     }
 }

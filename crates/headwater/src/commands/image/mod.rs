@@ -16,6 +16,8 @@ mod entries;
 mod info;
 mod map;
 mod merge;
+mod names;
+mod plan;
 mod rebase;
 mod resize;
 mod snapshot;

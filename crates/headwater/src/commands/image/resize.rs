@@ -3,8 +3,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use block::{BlockDevice, ByteLength};
-use diskimage::chain::Store;
-use diskimage::{Image, MutableImage};
+use diskimage::chain::{Store, Vicinity};
+use diskimage::{Children, Image, MutableImage};
 use serde::Serialize;
 
 use super::{open, print, reading};
@@ -24,10 +24,10 @@ pub(super) fn run(args: &ResizeArgs, options: &ImageOptions) -> anyhow::Result<S
     let old = image.virtual_size();
     let parent = Image::open_parent_of(&args.file, reading(args.format, options))?;
     let parent = parent.map(|parent| Arc::new(parent) as Arc<dyn BlockDevice>);
-    let store = match &options.store {
-        Some(store) => Store::open(store),
-        None => Store::around(&args.file),
-    }?;
+    let children: Box<dyn Children> = match &options.store {
+        Some(store) => Box::new(Store::open(store)?),
+        None => Box::new(Vicinity::of(&args.file)?),
+    };
     drop(image);
     let new = match args.size {
         NewSize::To(size) => Some(size.0),
@@ -41,7 +41,7 @@ pub(super) fn run(args: &ResizeArgs, options: &ImageOptions) -> anyhow::Result<S
         );
     }
     let resize = || {
-        let image = MutableImage::open(&args.file, args.format, parent, &store)?;
+        let image = MutableImage::open(&args.file, args.format, parent, &*children)?;
         anyhow::Ok(image.resize(new)?)
     };
     resize().with_context(|| format!("{:?} cannot be resized", args.file))?;

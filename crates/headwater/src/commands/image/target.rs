@@ -93,6 +93,15 @@ pub(super) fn subtype(target: &Target, format: Format) -> anyhow::Result<Subtype
     }
 }
 
+/// What a subtype is called.
+pub(super) fn subformat(subtype: Subtype) -> &'static str {
+    match subtype {
+        Subtype::Fixed => "fixed",
+        Subtype::Dynamic => "dynamic",
+        Subtype::Differencing => "differencing",
+    }
+}
+
 /// How much of the disk one block of a new file holds, if the command line says so.
 pub(super) fn payload_block(
     target: &Target,
