@@ -34,6 +34,7 @@
 pub mod caller;
 pub mod error;
 mod notice;
+pub mod people;
 mod whole;
 
 pub use caller::Caller;
