@@ -25,7 +25,17 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "headwater",
         &[
-            "block", "connections", "diskimage", "farm", "guest", "iscsi", "meter", "nbd", "netboot", "scsi",
+            "block",
+            "connections",
+            "control",
+            "diskimage",
+            "farm",
+            "guest",
+            "iscsi",
+            "meter",
+            "nbd",
+            "netboot",
+            "scsi",
             "vdisk",
         ],
     ),

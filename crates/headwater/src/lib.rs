@@ -12,6 +12,7 @@
 )]
 
 pub mod admin;
+pub mod catalogue;
 pub mod cli;
 pub mod columns;
 pub mod commands;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::config::DeviceName;
+use crate::stream::boot_disk::BootDisk;
 
 /// The largest state file that is read.
 const MAX_FILE_BYTES: u64 = 64 << 10;
@@ -17,6 +18,9 @@ pub struct DeviceState {
     pub current: Option<String>,
     /// Boots whose scripts were handed out since, and that nobody has logged in to, oldest first.
     pub handed_out: Vec<String>,
+    /// What the current boot runs on. None: it began before that was remembered.
+    #[serde(default)]
+    pub disk: Option<BootDisk>,
     /// The current boot writes its vDisk itself, and what it wrote last may be in the server's memory alone.
     #[serde(default)]
     pub unsettled: bool,
@@ -95,8 +99,12 @@ mod tests {
         let states = DeviceStates::new(dir.path());
         let device = DeviceName::parse("lab-01").unwrap();
         assert_eq!(states.load(&device).unwrap(), DeviceState::default());
-        let state =
-            DeviceState { current: Some("b1".into()), handed_out: vec!["b2".into()], unsettled: true };
+        let state = DeviceState {
+            current: Some("b1".into()),
+            handed_out: vec!["b2".into()],
+            disk: None,
+            unsettled: true,
+        };
         states.save(&device, &state).unwrap();
         assert_eq!(DeviceStates::new(dir.path()).load(&device).unwrap(), state);
         fs::write(dir.path().join("devices/lab-01.json"), "nonsense").unwrap();

@@ -169,7 +169,7 @@ fn unknown_machine_is_ignored_or_given_a_disk_of_its_own() {
     let site = Site::running();
     let script = site.script("52:54:00:00:00:99");
     assert!(!script.contains("sanboot") && script.contains("does not know"), "{script}");
-    site.wait_for_log("no [[device]] has this MAC address");
+    site.wait_for_log("no device has this MAC address");
 
     let mut site = Site::new("unknown_devices = { vdisk = \"debian\" }", "", "");
     site.start();

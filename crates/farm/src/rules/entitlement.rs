@@ -11,6 +11,8 @@
 //! file is missing or was changed is not: falling back to an older system without a word would be worse than an error
 //! that names the file.
 use super::refusal::Refusal;
+use serde::{Deserialize, Serialize};
+
 use crate::model::{
     Access, AccessMode, DeviceKind, Lineage, Stored, Timestamp, Vdisk, Version, VersionNumber, VersionState,
     WriteCache, WriteCacheOverride,
@@ -29,7 +31,8 @@ pub struct Entitlement<'a> {
 }
 
 /// Where a device's writes go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Writes {
     /// To a write cache of its own.
     Cache(WriteCache),

@@ -99,6 +99,8 @@ impl Snapshot {
         self.by_mac.extend(device.macs.as_slice().iter().map(|mac| (*mac, id)));
         self.by_uuid.extend(device.uuid.map(|uuid| (uuid, id)));
         self.by_name.insert(device.name.as_str().to_owned(), id);
+        self.by_initiator
+            .extend(device.initiator.iter().map(|initiator| (initiator.as_str().to_owned(), id)));
         self.devices.insert(id, Arc::new(device));
     }
 
@@ -116,6 +118,11 @@ impl Snapshot {
         }
         if self.by_name.get(device.name.as_str()).is_some_and(mine) {
             self.by_name.remove(device.name.as_str());
+        }
+        if let Some(initiator) = &device.initiator
+            && self.by_initiator.get(initiator.as_str()).is_some_and(mine)
+        {
+            self.by_initiator.remove(initiator.as_str());
         }
     }
 

@@ -36,6 +36,7 @@ pub struct Snapshot {
     by_mac: HashMap<Mac, DeviceId>,
     by_uuid: HashMap<Uuid, DeviceId>,
     by_name: HashMap<String, DeviceId>,
+    by_initiator: HashMap<String, DeviceId>,
     by_device_and_vdisk: HashMap<(DeviceId, VdiskId), Id<PersistentCache>>,
 }
 
@@ -85,6 +86,12 @@ impl Snapshot {
         self.device(*self.by_name.get(name)?)
     }
 
+    /// The device whose initiator was given this name.
+    #[must_use]
+    pub fn device_with_initiator(&self, initiator: &str) -> Option<&Stored<Device>> {
+        self.device(*self.by_initiator.get(initiator)?)
+    }
+
     /// A device.
     #[must_use]
     pub fn device(&self, id: DeviceId) -> Option<&Stored<Device>> {
@@ -109,6 +116,22 @@ impl Snapshot {
         self.stores.get(&id).map(AsRef::as_ref)
     }
 
+    /// A collection.
+    #[must_use]
+    pub fn collection(&self, id: CollectionId) -> Option<&Stored<Collection>> {
+        self.collections.get(&id).map(AsRef::as_ref)
+    }
+
+    /// All servers, in no order.
+    pub fn servers(&self) -> impl Iterator<Item = &Stored<Server>> {
+        self.servers.values().map(AsRef::as_ref)
+    }
+
+    /// All collections, in no order.
+    pub fn collections(&self) -> impl Iterator<Item = &Stored<Collection>> {
+        self.collections.values().map(AsRef::as_ref)
+    }
+
     /// All vDisks, in no order.
     pub fn vdisks(&self) -> impl Iterator<Item = &VdiskFacts> {
         self.vdisks.values().map(AsRef::as_ref)
@@ -131,10 +154,18 @@ impl Snapshot {
             let collection = self.collections.values().find(takes).filter(|_| open);
             return collection.map_or(Answer::Unknown, |collection| Answer::Newcomer(collection.id));
         };
-        let Some(collection) = self.collections.get(&device.collection) else { return Answer::Unknown };
-        let Some(site) = self.sites.get(&collection.site) else { return Answer::Unknown };
+        self.decide_for(device.id, server.id, now).map_or(Answer::Unknown, Answer::Known)
+    }
+
+    /// Decides what a device gets that asks `server` at the moment `now`, however it was recognised; `None` where one of
+    /// the two is not known.
+    #[must_use]
+    pub fn decide_for(&self, device: DeviceId, server: ServerId, now: Timestamp) -> Option<Decision> {
+        let (device, server) = (self.device(device)?, self.server(server)?);
+        let collection = self.collections.get(&device.collection)?;
+        let site = self.sites.get(&collection.site)?;
         let asking = Asking { device, collection, site, server };
-        Answer::Known(decide(&asking, |vdisk| self.facts(device.id, vdisk), now))
+        Some(decide(&asking, |vdisk| self.facts(device.id, vdisk), now))
     }
 
     fn facts(&self, device: DeviceId, vdisk: VdiskId) -> Option<DiskFacts<'_>> {

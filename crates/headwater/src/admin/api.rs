@@ -29,6 +29,9 @@ pub struct DeviceAnswer {
     pub mac: String,
     /// What it boots.
     pub vdisk: String,
+    /// What it runs on, while its disk is open.
+    #[serde(default)]
+    pub runs: Option<RunsAnswer>,
     /// The name that its initiator must use.
     pub initiator: String,
     /// `off` if it has no boot under way, else the status of its boot: `waiting`, `first stage`, `second stage`, `ready`,
@@ -40,6 +43,17 @@ pub struct DeviceAnswer {
     pub sessions: u32,
     /// Its write cache, while it is open.
     pub write_cache: Option<WriteCacheAnswer>,
+}
+
+/// What a device runs on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunsAnswer {
+    /// The vDisk.
+    pub vdisk: String,
+    /// The version's number.
+    pub version: u32,
+    /// When that was decided, as of RFC 3339.
+    pub since: String,
 }
 
 /// A write cache.
@@ -69,6 +83,9 @@ pub struct StatusAnswer {
     pub http: SocketAddr,
     /// How many devices there are.
     pub devices: usize,
+    /// Why the farm's database cannot be used; none: it can.
+    #[serde(default)]
+    pub catalogue_trouble: Option<String>,
     /// How many sessions are open.
     pub sessions: u64,
 }

@@ -6,16 +6,19 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use serde::Deserialize;
 
-use super::api::{DeviceAnswer, DevicesAnswer, WriteCacheAnswer};
+use super::api::{DeviceAnswer, DevicesAnswer, RunsAnswer, WriteCacheAnswer};
 use super::{Admin, Failure, blocking};
 use crate::config::DeviceName;
 use crate::stream::device::DeviceSlot;
+use crate::stream::devices::Served;
+use crate::stream::known::KnownDevice;
 use crate::timeline::Recorder;
 
 /// `GET /v1/devices`.
 pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Json<DevicesAnswer> {
-    let slots = admin.devices.all();
-    let devices = slots.iter().map(|slot| answer(slot, &admin.recorder)).collect();
+    let devices = admin.devices.all();
+    let answer = |device| answer(device, admin.devices.slot(&device.name).as_deref(), &admin.recorder);
+    let devices = devices.iter().map(answer).collect();
     Json(DevicesAnswer { devices })
 }
 
@@ -33,9 +36,10 @@ pub(super) async fn reset(
     Path(name): Path<String>,
     Query(query): Query<ResetQuery>,
 ) -> Result<StatusCode, Failure> {
-    let slot = DeviceName::parse(&name).ok().and_then(|name| admin.devices.by_name(&name));
-    let slot = slot.ok_or_else(|| Failure::not_found(format!("there is no device \"{name}\"")))?;
-    let device = slot.device.name.clone();
+    let served = DeviceName::parse(&name).ok().and_then(|name| admin.devices.by_name(&name));
+    let Some(Served { device, slot }) = served else {
+        return Err(Failure::not_found(format!("there is no device \"{name}\"")));
+    };
     let ender = Arc::clone(&admin.ender);
     blocking(move || {
         let targets = slot.reset()?;
@@ -48,7 +52,7 @@ pub(super) async fn reset(
         Ok(())
     })
     .await?;
-    admin.recorder.end(&device, "reset by the administrator");
+    admin.recorder.end(&device.name, "reset by the administrator");
     tracing::info!(device = name, "current boot forgotten by the administrator");
     if query.discard_persistent {
         tracing::info!(device = name, "persistent write cache discarded by the administrator");
@@ -56,12 +60,12 @@ pub(super) async fn reset(
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn answer(slot: &DeviceSlot, recorder: &Recorder) -> DeviceAnswer {
-    let device = &slot.device;
+fn answer(device: &KnownDevice, slot: Option<&DeviceSlot>, recorder: &Recorder) -> DeviceAnswer {
     let boots = recorder.live_of(device.name.as_str());
     // A script that nobody has used yet says less than the boot that still runs.
     let boot = boots.iter().find(|boot| boot.used()).or_else(|| boots.first());
-    let write_cache = slot.usage().map(|usage| {
+    let running = slot.and_then(DeviceSlot::running);
+    let write_cache = running.as_ref().and_then(|running| running.write_cache).map(|usage| {
         let (used, limit, warn) = (usage.used.get(), usage.limit.get(), usage.warn_at.get());
         let fill = match used {
             used if used >= limit => "full",
@@ -72,8 +76,13 @@ fn answer(slot: &DeviceSlot, recorder: &Recorder) -> DeviceAnswer {
     });
     DeviceAnswer {
         name: device.name.to_string(),
-        mac: device.mac.to_string(),
-        vdisk: device.vdisk.clone(),
+        mac: device.mac.map(|mac| mac.to_string()).unwrap_or_default(),
+        vdisk: device.vdisk_name().to_owned(),
+        runs: running.map(|running| RunsAnswer {
+            vdisk: running.disk.name.clone(),
+            version: running.disk.number.get(),
+            since: running.disk.since.to_string(),
+        }),
         initiator: device.initiator.to_string(),
         status: boot.map_or("off", |boot| boot.status.as_str()).to_owned(),
         boot: boot.map(|boot| boot.id.clone()),

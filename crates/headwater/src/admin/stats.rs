@@ -25,9 +25,9 @@ pub(super) async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
         totals: admin.devices.accounts().totals(),
         write_caches: admin
             .devices
-            .all()
+            .slots()
             .iter()
-            .filter_map(|slot| Some((slot.device.name.to_string(), slot.usage()?)))
+            .filter_map(|slot| Some((slot.name.to_string(), slot.usage()?)))
             .collect(),
     });
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()

@@ -16,7 +16,8 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>) -> Json<StatusAnswer> 
         iscsi: admin.iscsi.clone(),
         nbd: admin.nbd.clone(),
         http: admin.http,
-        devices: admin.devices.all().len(),
+        devices: admin.devices.farm().snapshot().devices().count(),
+        catalogue_trouble: admin.devices.farm().trouble(),
         sessions,
     })
 }

@@ -18,8 +18,11 @@ pub async fn run(args: ClientArgs) -> anyhow::Result<String> {
             some => some.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         };
         let uptime = humantime::format_duration(std::time::Duration::from_secs(status.uptime_s));
+        let trouble = status.catalogue_trouble.as_ref().map_or_else(String::new, |why| {
+            format!("the farm's database cannot be used, devices boot from what was known last: {why}\n")
+        });
         format!(
-            "headwater {} running for {uptime}\niscsi  {}\nnbd    {}\nhttp   {}\n{} devices, {} sessions\n",
+            "headwater {} running for {uptime}\niscsi  {}\nnbd    {}\nhttp   {}\n{} devices, {} sessions\n{trouble}",
             status.version,
             list(&status.iscsi),
             list(&status.nbd),

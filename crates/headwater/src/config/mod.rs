@@ -7,6 +7,7 @@
 //! [`DEFAULT_FILE`], and a test holds both to what the code reads.
 mod command_line;
 mod devices;
+mod farm;
 mod limits;
 mod nbd;
 mod network;
@@ -17,6 +18,7 @@ mod storage;
 mod tests;
 mod values;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,6 +26,7 @@ use std::time::Duration;
 pub use command_line::{BootWords, CommandLine};
 pub(crate) use devices::derived_initiator;
 pub use devices::{Chap, Device, DeviceName, UnknownDevices};
+pub use farm::{CatalogueAt, ServerIdentity};
 pub use nbd::{Nbd, NbdTls, Network, Reader, TlsFiles, unprotected};
 pub use network::{AddressRange, DhcpPool, Interface, InterfaceMode, NetbootFiles};
 pub use problem::{Position, Problem, Problems};
@@ -70,6 +73,10 @@ pub struct Iscsi {
 pub struct Config {
     /// Where boot timelines and the devices' current boots are kept.
     pub state_dir: PathBuf,
+    /// What this server is called in the farm.
+    pub server: ServerIdentity,
+    /// Where the farm's catalogue is.
+    pub catalogue: CatalogueAt,
     /// The socket that `headwater boots` and its kin talk to.
     pub admin_socket: PathBuf,
     /// How many boots are kept for each device.
@@ -86,6 +93,8 @@ pub struct Config {
     pub netboot: NetbootFiles,
     /// Interfaces with DHCP, proxyDHCP or TFTP.
     pub interfaces: Vec<Interface>,
+    /// Folders of images, by name.
+    pub stores: BTreeMap<String, PathBuf>,
     /// Golden images.
     pub vdisks: Vec<Vdisk>,
     /// Write caches.
@@ -169,6 +178,8 @@ fn read(text: &str, path: &Path) -> (Config, Problems) {
 
 fn read_root(root: &mut Section<'_>) -> Config {
     let state_dir = root.path("state_dir").unwrap_or_else(|| PathBuf::from("/var/lib/headwater"));
+    let server = farm::read_server(root);
+    let catalogue = farm::read_catalogue(root);
     let admin_socket = root.path("admin_socket").unwrap_or_else(|| PathBuf::from(DEFAULT_SOCKET));
     let boots_kept = root.integer("boots_kept", 1..=1000).unwrap_or(50);
     let unknown = devices::read_unknown(root);
@@ -185,6 +196,8 @@ fn read_root(root: &mut Section<'_>) -> Config {
     let devices = devices::read_devices(root, &names, &iscsi.iqn_prefix, limits);
     Config {
         state_dir,
+        server,
+        catalogue,
         admin_socket,
         boots_kept: usize::try_from(boots_kept).unwrap_or(50),
         unknown_devices: devices::check_unknown(root, unknown, &names),
@@ -193,6 +206,7 @@ fn read_root(root: &mut Section<'_>) -> Config {
         http_listen,
         netboot,
         interfaces,
+        stores,
         vdisks,
         write_cache,
         limits,
@@ -260,6 +274,17 @@ fn check_together(config: &Config, problems: &Problems) {
 fn check_private(config: &Config, owner: &Device, problems: &Problems) {
     let path = |vdisk: &str| config.vdisk(vdisk).map(|vdisk| vdisk.path.as_path());
     let Some(own) = path(&owner.vdisk) else { return };
+    let name = owner.vdisk.split_once('@').map_or(owner.vdisk.as_str(), |(name, _)| name);
+    if config.vdisk(&format!("{name}@0")).is_some() {
+        problems.report_at(
+            owner.defined_at.clone(),
+            format!(
+                "device \"{}\" writes the vDisk \"{name}\" itself (write_cache = \"none\"), and that has versions: give it a vDisk of its own, without versions",
+                owner.name
+            ),
+        );
+        return;
+    }
     let strangers = match &config.unknown_devices {
         UnknownDevices::Vdisk(vdisk) => path(vdisk) == Some(own),
         UnknownDevices::Ignore => false,

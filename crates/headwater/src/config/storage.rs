@@ -2,6 +2,9 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
+use ::farm::model::VdiskName;
+use serde::{Deserialize, Serialize};
+
 use super::command_line::CommandLine;
 use super::problem::Position;
 use super::reader::{Section, nearest};
@@ -15,7 +18,8 @@ const MAX_VERSIONS: usize = 64;
 const MAX_VERSION: u64 = 99_999;
 
 /// An image's format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ImageFormat {
     /// Bytes as they are.
     Raw,
@@ -134,7 +138,7 @@ pub(super) fn read_stores(root: &mut Section<'_>) -> BTreeMap<String, PathBuf> {
 pub(super) fn read_vdisks(root: &mut Section<'_>, stores: &BTreeMap<String, PathBuf>) -> Vec<Vdisk> {
     let mut vdisks: Vec<Vdisk> = Vec::new();
     for mut section in root.sections("vdisk") {
-        let name = section.required("name", plain_name);
+        let name = section.required("name", vdisk_name);
         let store = section.string("store");
         let file = section.required("file", |text| Ok(PathBuf::from(text)));
         let format = section.string_as("format", |text| match text {
@@ -158,6 +162,12 @@ pub(super) fn read_vdisks(root: &mut Section<'_>, stores: &BTreeMap<String, Path
         vdisks.extend(versions.of(base));
     }
     vdisks
+}
+
+/// A vDisk's name, which its versions' files and the catalogue must be able to carry.
+fn vdisk_name(text: &str) -> Result<String, String> {
+    let name = plain_name(text)?;
+    VdiskName::new(&name).map(|_| name).map_err(|bad| bad.to_string())
 }
 
 /// Which versions of a vDisk are served, and which one it is that devices boot where they name none.

@@ -56,6 +56,8 @@ fn every_key_stands_in_the_default_file_and_in_the_documentation() {
             "nbd",
             "listen unix_socket systemd_sockets tls certificate key client_ca shared_certificates vdisk_readers",
         ),
+        ("server", "name site"),
+        ("catalogue", "postgres"),
         ("http", "listen"),
         ("netboot", "boot_files"),
         ("write_cache", "kind directory memory_limit limit warn_percent"),

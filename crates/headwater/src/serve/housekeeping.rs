@@ -66,7 +66,7 @@ fn run(work: &mpsc::Receiver<Work>, recorder: &Recorder) {
         match work.recv_timeout(next.saturating_duration_since(Instant::now())) {
             Ok(Work::Save(device)) => {
                 if let Err(error) = device.save_state() {
-                    let name = device.device.name.as_str();
+                    let name = device.name.as_str();
                     tracing::error!(device = name, %error, "cannot remember the boot that was handed out");
                 }
             }

@@ -7,6 +7,7 @@ mod boot_network;
 pub mod explain;
 mod housekeeping;
 mod http;
+mod keeper;
 pub mod logging;
 mod nbd;
 mod notify;
@@ -18,6 +19,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use farm::snapshot::Snapshot;
 use iscsi::directory::{Directory, IscsiName};
 use iscsi::server::{ServerConfig, ServerHandle, TargetServer};
 use netboot::director::Director;
@@ -26,6 +28,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::admin::{self, Admin};
+use crate::catalogue::FarmLink;
+use crate::catalogue::survey::survey;
 use crate::config::{Config, DeviceName, InterfaceMode};
 use crate::stream::boot_id::BootIds;
 use crate::stream::device::SessionEnder;
@@ -33,12 +37,12 @@ use crate::stream::devices::Devices;
 use crate::stream::director::BootDirector;
 use crate::stream::directory::BootDirectory;
 use crate::stream::exports::BootExports;
-use crate::stream::images::Images;
 use crate::stream::kernels::Kernels;
 use crate::timeline::store::BootStore;
 use crate::timeline::{Clock, Recorder};
 use explain::Transport;
 use housekeeping::Housekeeping;
+use keeper::Keeper;
 
 /// How long the requests of NBD clients have to be answered when the server stops.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
@@ -47,16 +51,16 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// unless the host restarts, too.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
-/// How many connections and write caches there may be at a time.
-pub(crate) fn open_files_wanted(config: &Config) -> u64 {
+/// How many connections and write caches there may be at a time, with so many devices.
+pub(crate) fn open_files_wanted(config: &Config, devices: usize) -> u64 {
     let iscsi = ServerConfig::default().max_connections;
     let nbd = config.nbd.as_ref().map_or(0, |_| ::nbd::server::ServerConfig::default().max_connections);
-    iscsi.saturating_add(nbd).saturating_add(config.devices.len()) as u64
+    iscsi.saturating_add(nbd).saturating_add(devices) as u64
 }
 
 /// Makes room for all connections and write caches, or says how many there can be: a server that is asked for fewer runs.
-fn allow_open_files(config: &Config) {
-    if let Err(error) = connections::allow_open_files(open_files_wanted(config)) {
+fn allow_open_files(config: &Config, devices: usize) {
+    if let Err(error) = connections::allow_open_files(open_files_wanted(config, devices)) {
         tracing::warn!("{error}");
     }
 }
@@ -92,7 +96,7 @@ pub fn check(config: &Config) -> anyhow::Result<()> {
     if let Some(nbd) = &config.nbd {
         nbd::tls(&nbd.tls)?;
     }
-    Images::check(config)
+    survey(config).map(drop)
 }
 
 /// Whether the interfaces of a configuration are there, and have the networks that it gives to them.
@@ -112,6 +116,7 @@ pub struct Server {
     nbd: Option<::nbd::server::ServerHandle>,
     netboot: NetbootHandle,
     housekeeping: Housekeeping,
+    keeper: Keeper,
     stopping: watch::Sender<bool>,
     http: SocketAddr,
 }
@@ -123,16 +128,16 @@ impl Server {
     /// What could not be started, and what to do about it.
     pub async fn start(config: Config) -> anyhow::Result<Self> {
         let config = Arc::new(config);
-        let images = Images::open(&config)?;
         make_directories(&config)?;
-        let kernels = Kernels::prepare(&config.vdisks, &images, &boot_network::kernel_directory(&config))?;
+        let farm = FarmLink::open(Arc::clone(&config))?;
+        let devices = Arc::new(Devices::new(Arc::clone(&config), Arc::clone(&farm))?);
+        let kernels = Kernels::prepare(&devices, &boot_network::kernel_directory(&config))?;
         let placed = kernels.placed();
-        let devices = Arc::new(Devices::new(Arc::clone(&config), images)?);
         let recorder = recorder(&config);
         let ids = Arc::new(BootIds::default());
         let ender: Arc<OnceLock<Box<dyn SessionEnder>>> = Arc::default();
 
-        allow_open_files(&config);
+        allow_open_files(&config, farm.snapshot().devices().count());
         let iscsi_listeners = listen_iscsi(&config)?;
         let nbd_prepared = config.nbd.as_ref().map(nbd::prepare).transpose()?;
         let http_listener = tokio::net::TcpListener::bind(config.http_listen)
@@ -172,6 +177,7 @@ impl Server {
             _ => None,
         };
         let housekeeping = Housekeeping::start(Arc::clone(&recorder))?;
+        let keeper = Keeper::start(Arc::clone(&devices), Arc::clone(&recorder), Arc::clone(&ender))?;
         let director: Arc<dyn Director> = Arc::new(BootDirector {
             devices: Arc::clone(&devices),
             recorder: Arc::clone(&recorder),
@@ -198,8 +204,8 @@ impl Server {
             stopping: stopped.clone(),
         });
         tokio::spawn(serve_admin(admin_listener, admin, stopped));
-        log_start(&config, &iscsi, nbd.as_ref().map(nbd::places), http);
-        Ok(Self { config, devices, recorder, target, nbd, netboot, housekeeping, stopping, http })
+        log_start(&config, &farm.snapshot(), &iscsi, nbd.as_ref().map(nbd::places), http);
+        Ok(Self { config, devices, recorder, target, nbd, netboot, housekeeping, keeper, stopping, http })
     }
 
     /// Where disks are served.
@@ -216,7 +222,8 @@ impl Server {
 
     /// Stops: nothing new is accepted, initiators are asked to log out, write caches and timelines are saved.
     pub async fn stop(self) {
-        let Self { config, devices, recorder, target, nbd, netboot, housekeeping, stopping, .. } = self;
+        let Self { config, devices, recorder, target, nbd, netboot, housekeeping, keeper, stopping, .. } =
+            self;
         // Receivers that are gone have stopped already.
         let _ = stopping.send(true);
         netboot.shutdown().await;
@@ -226,7 +233,10 @@ impl Server {
                 nbd.shutdown(ANSWER_WITHIN);
             }
             target.shutdown(logout_within);
+            // It takes away what rests and renews what does not: not beside the end.
+            keeper.stop();
             close_write_caches(&devices);
+            devices.farm().close();
             housekeeping.stop();
             recorder.save_changed(Duration::ZERO);
         });
@@ -309,7 +319,7 @@ async fn serve_admin(
 fn close_write_caches(devices: &Arc<Devices>) {
     const THREADS: usize = 8;
     let deadline = Instant::now().checked_add(CLOSE_WITHIN);
-    let slots = devices.all();
+    let slots = devices.slots();
     let next = std::sync::atomic::AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..THREADS.min(slots.len()) {
@@ -324,15 +334,15 @@ fn close_write_caches(devices: &Arc<Devices>) {
     });
 }
 
-fn log_start(config: &Config, iscsi: &[SocketAddr], nbd: Option<String>, http: SocketAddr) {
+fn log_start(config: &Config, farm: &Snapshot, iscsi: &[SocketAddr], nbd: Option<String>, http: SocketAddr) {
     let listeners: Vec<String> = iscsi.iter().map(ToString::to_string).collect();
     tracing::info!(
         iscsi = listeners.join(", "),
         nbd = nbd.unwrap_or_else(|| "off".to_owned()),
         http = %http,
         admin_socket = %config.admin_socket.display(),
-        vdisks = config.vdisks.len(),
-        devices = config.devices.len(),
+        vdisks = farm.vdisks().count(),
+        devices = farm.devices().count(),
         "serving"
     );
     if config.interfaces.iter().all(|interface| interface.mode == InterfaceMode::None) {

@@ -8,7 +8,8 @@ use std::net::IpAddr;
 
 use nbd::exports::{Peer, PeerAddress};
 
-use crate::config::{Device, Nbd, Reader};
+use super::known::{KnownDevice, Proof};
+use crate::config::{Nbd, Reader};
 
 /// Why a client may not use an export, for the log: nobody else is told.
 pub type Denied = String;
@@ -17,7 +18,7 @@ pub type Denied = String;
 ///
 /// # Errors
 /// Why not.
-pub fn device(nbd: &Nbd, peer: &Peer, device: &Device, names_boot: bool) -> Result<(), Denied> {
+pub fn device(nbd: &Nbd, peer: &Peer, device: &KnownDevice, names_boot: bool) -> Result<(), Denied> {
     let Some(address) = remote(peer) else { return Ok(()) };
     let own = device.certificate.as_deref().unwrap_or(device.name.as_str());
     let names = names(peer);
@@ -25,7 +26,7 @@ pub fn device(nbd: &Nbd, peer: &Peer, device: &Device, names_boot: bool) -> Resu
         return Ok(());
     }
     // Who demands a proof over iSCSI must not be had without one by another way.
-    if device.chap.is_some() {
+    if device.proof != Proof::None {
         return Err(format!(
             "the device has a CHAP secret: over NBD it must show a certificate with the name \"{own}\""
         ));
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
     use crate::config::parse;
 
-    fn config(device: &str) -> (Nbd, Device) {
+    fn config(device: &str) -> (Nbd, KnownDevice) {
         let text = format!(
             "stores.s = \"/s\"\n[nbd]\nlisten = \"10.0.0.1\"\ntls = \"off\"\nshared_certificates = \"farm\"\n\
              vdisk_readers = [\"10.9.0.0/16\", \"backup\"]\n\
@@ -95,7 +96,21 @@ mod tests {
              vdisk = \"v\"\n{device}\n"
         );
         let mut config = parse(&text, Path::new("x")).unwrap();
-        (config.nbd.take().unwrap(), config.devices.remove(0))
+        let nbd = config.nbd.take().unwrap();
+        let device = config.devices.remove(0);
+        let known = KnownDevice {
+            id: farm::model::DeviceId::new(1).unwrap(),
+            name: device.name,
+            mac: Some(device.mac),
+            address: device.address,
+            initiator: device.initiator,
+            proof: device.chap.map_or(Proof::None, Proof::Chap),
+            certificate: device.certificate,
+            rates: meter::Rates::UNLIMITED,
+            vdisk: Some(device.vdisk),
+            is_private: false,
+        };
+        (nbd, known)
     }
 
     fn plain(address: &str) -> Peer {

@@ -1,12 +1,12 @@
 //! The books of all disks: what the servers count of each device and each vDisk, over each protocol, and the limits that
 //! they hold them to.
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use meter::{Account, Limiter, Meter, Rates, StoreId, Totals};
 
-use crate::config::{Config, DeviceName};
+use crate::config::DeviceName;
 
 /// How a disk is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,12 +40,8 @@ pub struct Holder {
 }
 
 /// All books. There are as many as devices and vDisks have been used, times the protocols.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Accounts {
-    /// What devices may have that have no limits of their own.
-    usual: Rates,
-    /// By vDisk: the folder of its image, numbered.
-    stores: HashMap<String, StoreId>,
     books: Mutex<Books>,
 }
 
@@ -53,52 +49,36 @@ pub struct Accounts {
 struct Books {
     meters: BTreeMap<Holder, Arc<Meter>>,
     limiters: HashMap<DeviceName, Arc<Limiter>>,
+    /// The folders of images, numbered in the order in which they were first used.
+    folders: HashMap<PathBuf, StoreId>,
 }
 
 impl Accounts {
-    /// Empty books for what the configuration names.
-    #[must_use]
-    pub fn new(config: &Config) -> Self {
-        let mut folders: Vec<&Path> = Vec::new();
-        let mut stores = HashMap::new();
-        for vdisk in &config.vdisks {
-            let folder = vdisk.path.parent().unwrap_or(&vdisk.path);
-            let number = folders.iter().position(|other| *other == folder).unwrap_or_else(|| {
-                folders.push(folder);
-                folders.len().saturating_sub(1)
-            });
-            stores.insert(vdisk.name.clone(), StoreId(u32::try_from(number).unwrap_or(u32::MAX)));
-        }
-        Self { usual: config.limits, stores, books: Mutex::default() }
-    }
-
-    /// The account of a device, which may have `rates` where they are its own.
+    /// The account of a device that uses an image and may have `rates` from now on.
     #[must_use]
     pub fn of_device(
         &self,
         device: &DeviceName,
         vdisk: &str,
+        image: &Path,
         protocol: Protocol,
-        rates: Option<Rates>,
+        rates: Rates,
     ) -> Account {
         let mut books = self.books();
-        let fresh = || Arc::new(Limiter::new(rates.unwrap_or(self.usual)));
-        let limiter = Arc::clone(books.limiters.entry(device.clone()).or_insert_with(fresh));
+        let limiter = Arc::clone(books.limiters.entry(device.clone()).or_default());
+        if limiter.rates() != rates {
+            limiter.set(rates);
+        }
         let holder = Holder { device: Some(device.clone()), vdisk: vdisk.to_owned(), protocol };
-        Account { meter: books.meter(holder), limiter, store: self.store(vdisk) }
+        Account { meter: books.meter(holder), limiter, store: books.store(image) }
     }
 
     /// The account of those who read a vDisk itself.
     #[must_use]
-    pub fn of_vdisk(&self, vdisk: &str, protocol: Protocol) -> Account {
+    pub fn of_vdisk(&self, vdisk: &str, image: &Path, protocol: Protocol) -> Account {
         let holder = Holder { device: None, vdisk: vdisk.to_owned(), protocol };
-        Account { meter: self.books().meter(holder), limiter: Arc::default(), store: self.store(vdisk) }
-    }
-
-    /// Changes what a device may have, from now on: requests that wait go on within a second.
-    pub fn limit(&self, device: &DeviceName, rates: Rates) {
         let mut books = self.books();
-        books.limiters.entry(device.clone()).or_default().set(rates);
+        Account { meter: books.meter(holder), limiter: Arc::default(), store: books.store(image) }
     }
 
     /// All counts now.
@@ -107,10 +87,6 @@ impl Accounts {
         let meters: Vec<_> =
             self.books().meters.iter().map(|(holder, meter)| (holder.clone(), Arc::clone(meter))).collect();
         meters.into_iter().map(|(holder, meter)| (holder, meter.totals())).collect()
-    }
-
-    fn store(&self, vdisk: &str) -> StoreId {
-        self.stores.get(vdisk).copied().unwrap_or_default()
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
@@ -122,6 +98,13 @@ impl Books {
     fn meter(&mut self, holder: Holder) -> Arc<Meter> {
         Arc::clone(self.meters.entry(holder).or_default())
     }
+
+    /// The number of the folder that an image lies in.
+    fn store(&mut self, image: &Path) -> StoreId {
+        let number = StoreId(u32::try_from(self.folders.len()).unwrap_or(u32::MAX));
+        let folder = image.parent().unwrap_or(image);
+        *self.folders.entry(folder.to_owned()).or_insert(number)
+    }
 }
 
 #[cfg(test)]
@@ -130,22 +113,19 @@ mod tests {
 
     #[test]
     fn device_has_one_limit_over_all_protocols_and_books_for_each() {
-        let config = crate::config::parse(
-            "[limits]\niops = 7\n[[vdisk]]\nname = \"a\"\nfile = \"/x/a.raw\"\n[[vdisk]]\nname = \"b\"\nfile = \"/y/b.raw\"\n",
-            Path::new("test.toml"),
-        )
-        .unwrap();
-        let accounts = Accounts::new(&config);
+        let accounts = Accounts::default();
         let name = DeviceName::parse("lab-01").unwrap();
-        let iscsi = accounts.of_device(&name, "a", Protocol::Iscsi, None);
-        let nbd = accounts.of_device(&name, "a", Protocol::Nbd, None);
-        assert!(Arc::ptr_eq(&iscsi.limiter, &nbd.limiter) && !Arc::ptr_eq(&iscsi.meter, &nbd.meter));
+        let seven = Rates { requests_per_second: Some(7), ..Rates::UNLIMITED };
+        let of = |protocol, rates| accounts.of_device(&name, "a", Path::new("/x/a.raw"), protocol, rates);
+        let iscsi = of(Protocol::Iscsi, seven);
         assert_eq!(iscsi.limiter.rates().requests_per_second, Some(7));
-        accounts.limit(&name, Rates::UNLIMITED);
-        assert_eq!(nbd.limiter.rates(), Rates::UNLIMITED);
-        let vdisk = accounts.of_vdisk("b", Protocol::Nbd);
+        let nbd = of(Protocol::Nbd, Rates::UNLIMITED);
+        assert!(Arc::ptr_eq(&iscsi.limiter, &nbd.limiter) && !Arc::ptr_eq(&iscsi.meter, &nbd.meter));
+        assert_eq!(iscsi.limiter.rates(), Rates::UNLIMITED);
+        let vdisk = accounts.of_vdisk("b", Path::new("/y/b.raw"), Protocol::Nbd);
         assert_ne!(vdisk.store, nbd.store);
+        assert_eq!(accounts.of_vdisk("c", Path::new("/x/c.raw"), Protocol::Nbd).store, nbd.store);
         let holders: Vec<_> = accounts.totals().into_iter().map(|(holder, _)| holder.device).collect();
-        assert_eq!(holders, [None, Some(name.clone()), Some(name)]);
+        assert_eq!(holders, [None, None, Some(name.clone()), Some(name.clone())]);
     }
 }

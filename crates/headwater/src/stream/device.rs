@@ -1,22 +1,41 @@
 //! One device: which of its boots counts, and the disk of that boot.
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use block::{BlockDevice, Geometry};
+use block::{BlockDevice, ByteLength, Geometry};
+use diskimage::Image;
+use farm::model::{DeviceId, WriteCache};
+use farm::rules::entitlement::Writes;
 use iscsi::directory::IscsiName;
 use scsi::LogicalUnit;
-use vdisk::{BootId, CacheObserver, CacheUsage, FullCause, OpenError, ResumeError, Volume, WriteCacheConfig};
+use vdisk::{
+    BootId, CacheObserver, CacheUsage, FullCause, MemoryBudget, OpenError, ResumeError, Volume,
+    WriteCacheConfig, WriteCacheKind,
+};
 
-use super::images::GoldenImage;
+use super::boot_disk::BootDisk;
+use super::images::{GoldenImage, Images};
+use super::mark::Marks;
 use super::names::unit_identity;
 use super::private::{PrivateImage, PrivateUse};
-use crate::config::Device;
+use crate::catalogue::FarmLink;
+use crate::catalogue::leases::Leases;
+use crate::config::DeviceName;
 use crate::state::{DeviceState, DeviceStates};
 
 /// The most scripts that are remembered as handed out and not used: a machine that fetches script after script
 /// without logging in loses the oldest.
 const MAX_HANDED_OUT: usize = 8;
+
+/// How long the disk of a device that writes its vDisk itself stays open without a session: whoever promotes the version
+/// waits as long. A device that comes back later opens it again, if it is still there to be had.
+pub const WRITER_RESTS_AFTER: Duration = Duration::from_secs(20);
+
+/// How long the disk of any other device stays open without a session, and its version in use.
+pub const READER_RESTS_AFTER: Duration = Duration::from_secs(15 * 60);
 
 /// Ends the sessions of a target. Implemented by the iSCSI server.
 pub trait SessionEnder: Send + Sync {
@@ -24,12 +43,30 @@ pub trait SessionEnder: Send + Sync {
     fn end_target(&self, name: &IscsiName);
 }
 
+/// What all devices' disks are made with.
+#[derive(Debug)]
+pub struct Workshop {
+    /// The farm.
+    pub farm: Arc<FarmLink>,
+    /// The open images.
+    pub images: Images,
+    /// The devices' leases.
+    pub leases: Leases,
+    /// What is remembered of devices.
+    pub states: DeviceStates,
+    /// What all write caches in memory may take together.
+    pub memory: Arc<MemoryBudget>,
+    /// Where write caches lie.
+    pub cache_directory: PathBuf,
+}
+
 /// One device at run time.
 pub struct DeviceSlot {
-    /// What the configuration says.
-    pub device: Device,
-    backing: Backing,
-    states: DeviceStates,
+    /// Names it in the catalogue.
+    pub id: DeviceId,
+    /// Its name.
+    pub name: DeviceName,
+    workshop: Arc<Workshop>,
     /// Locked for moments.
     state: Mutex<DeviceState>,
     /// Held while the state's file is written, so that the last state is the last one written.
@@ -38,36 +75,18 @@ pub struct DeviceSlot {
     disk: Mutex<Disk>,
 }
 
-/// What a device's disk is made of.
-#[derive(Debug)]
-pub enum Backing {
-    /// A golden image, and a write cache.
-    Cached(Cached),
-    /// An image of its own.
-    Private(Arc<PrivateImage>),
-}
-
-/// A golden image, and where what the device writes goes.
-#[derive(Debug)]
-pub struct Cached {
-    /// The image.
-    pub image: GoldenImage,
-    /// Where the write cache is.
-    pub write_cache: WriteCacheConfig,
-}
-
-/// The disk of one boot.
+/// The disk of one boot, with what keeps it open.
 #[derive(Clone)]
 enum Attached {
     Cached(Arc<Volume>),
-    Private(Arc<PrivateUse>),
+    Written(Arc<PrivateUse>, Arc<PrivateImage>),
 }
 
 impl Attached {
     fn device(&self) -> Arc<dyn BlockDevice> {
         match self {
             Self::Cached(volume) => Arc::clone(volume) as _,
-            Self::Private(private) => Arc::clone(private) as _,
+            Self::Written(private, _) => Arc::clone(private) as _,
         }
     }
 
@@ -75,7 +94,7 @@ impl Attached {
     fn abandon(&self) {
         match self {
             Self::Cached(volume) => volume.abandon(),
-            Self::Private(private) => private.end(),
+            Self::Written(private, _) => private.end(),
         }
     }
 }
@@ -86,10 +105,13 @@ struct Disk {
     open: Option<OpenDisk>,
     /// The targets that have been granted for it.
     granted: BTreeSet<IscsiName>,
+    /// Since when it is open without a session.
+    idle_since: Option<Instant>,
 }
 
 struct OpenDisk {
     boot: BootId,
+    disk: BootDisk,
     attached: Attached,
     unit: Arc<LogicalUnit>,
 }
@@ -97,8 +119,34 @@ struct OpenDisk {
 impl OpenDisk {
     fn opened(&self, began: bool) -> Opened {
         let (device, unit) = (self.attached.device(), Arc::clone(&self.unit));
-        Opened { boot: self.boot.clone(), device, unit, began }
+        Opened { boot: self.boot.clone(), disk: self.disk.clone(), device, unit, began }
     }
+}
+
+/// What a device runs on.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// The device.
+    pub device: DeviceName,
+    /// Its boot.
+    pub boot: BootId,
+    /// The version, and since when.
+    pub disk: BootDisk,
+    /// How full its write cache is, where it has one.
+    pub write_cache: Option<CacheUsage>,
+}
+
+/// What a login is about.
+#[derive(Clone, Copy)]
+pub struct Wish<'a> {
+    /// The boot that it names; `None`: the current one.
+    pub boot: Option<&'a BootId>,
+    /// The iSCSI target that the disk is used as; NBD has none.
+    pub target: Option<&'a IscsiName>,
+    /// The id of a boot that may begin now.
+    pub fresh: &'a BootId,
+    /// Says what a boot that begins now runs on.
+    pub decide: &'a dyn Fn() -> Result<BootDisk, String>,
 }
 
 /// What a login gets.
@@ -106,6 +154,8 @@ impl OpenDisk {
 pub struct Opened {
     /// The boot that it belongs to.
     pub boot: BootId,
+    /// What that runs on.
+    pub disk: BootDisk,
     /// The disk.
     pub device: Arc<dyn BlockDevice>,
     /// The disk as SCSI shows it.
@@ -144,12 +194,6 @@ enum Settled {
     Begin(BootId),
 }
 
-fn attach(image: &PrivateImage) -> Result<Attached, NotOpened> {
-    let private =
-        image.attach().ok_or_else(|| NotOpened::Unavailable("the server is stopping".to_owned()))?;
-    Ok(Attached::Private(Arc::new(private)))
-}
-
 /// Decides about a login from what is remembered. `fresh` is the id of a boot that may begin now.
 fn decide(state: &DeviceState, wanted: Option<&BootId>, fresh: &BootId) -> Decision {
     let current = state.current.as_deref();
@@ -174,10 +218,10 @@ impl DeviceSlot {
     ///
     /// # Errors
     /// Its state file cannot be read.
-    pub fn new(device: Device, backing: Backing, states: DeviceStates) -> std::io::Result<Self> {
-        let state = states.load(&device.name)?;
+    pub fn new(id: DeviceId, name: DeviceName, workshop: Arc<Workshop>) -> std::io::Result<Self> {
+        let state = workshop.states.load(&name)?;
         let (state, saving, disk) = (Mutex::new(state), Mutex::default(), Mutex::default());
-        Ok(Self { device, backing, states, state, saving, disk })
+        Ok(Self { id, name, workshop, state, saving, disk })
     }
 
     /// Remembers a boot whose script is being handed out. Quick: [`save_state`](Self::save_state) follows.
@@ -196,52 +240,59 @@ impl DeviceSlot {
     pub fn save_state(&self) -> std::io::Result<()> {
         let _last_wins = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
         let state = self.state().clone();
-        self.states.save(&self.device.name, &state)
+        self.workshop.states.save(&self.name, &state)
     }
 
-    /// The disk for whoever comes to use the boot `wanted`, or, without one, the current boot, or else `fresh`. `target`
-    /// is the iSCSI target that it is used as; NBD has none. May wait for storage.
+    /// The disk for whoever comes to use it. May wait for storage and for the catalogue.
     ///
     /// # Errors
     /// Why there is none.
-    pub fn open(
-        &self,
-        wanted: Option<&BootId>,
-        target: Option<&IscsiName>,
-        fresh: &BootId,
-        ender: Option<&dyn SessionEnder>,
-    ) -> Result<Opened, NotOpened> {
+    pub fn open(&self, wish: &Wish<'_>, ender: Option<&dyn SessionEnder>) -> Result<Opened, NotOpened> {
         let mut disk = self.disk();
-        let decision = decide(&self.state(), wanted, fresh);
+        disk.idle_since = None;
+        let decision = decide(&self.state(), wish.boot, wish.fresh);
         let opened = match self.settle(decision)? {
-            Settled::Continue(boot) => self.go_on(&mut disk, boot)?,
-            Settled::Begin(boot) => self.begin(&mut disk, boot)?,
+            Settled::Continue(boot) => self.go_on(&mut disk, boot, wish.decide)?,
+            Settled::Begin(boot) => self.begin(&mut disk, boot, wish.decide)?,
         };
         // One machine, one disk: sessions under the device's other names are those of its past.
         let others: Vec<IscsiName> =
-            disk.granted.iter().filter(|other| Some(*other) != target).cloned().collect();
-        disk.granted = target.cloned().into_iter().collect();
+            disk.granted.iter().filter(|other| Some(*other) != wish.target).cloned().collect();
+        disk.granted = wish.target.cloned().into_iter().collect();
         if let Some(ender) = ender {
             others.iter().for_each(|other| ender.end_target(other));
         }
         Ok(opened)
     }
 
-    /// What the disk of this boot is like, were it to be [opened](Self::open). Nothing begins by it.
+    /// What the disk of this boot is like, were it to be [opened](Self::open). Nothing begins by it. May wait for storage.
     ///
     /// # Errors
     /// Why it would not be.
-    pub fn look(&self, wanted: Option<&BootId>, fresh: &BootId) -> Result<Geometry, NotOpened> {
-        let decision = decide(&self.state(), wanted, fresh);
-        self.settle(decision).map(|_| match &self.backing {
-            Backing::Cached(cached) => Volume::geometry_on(&*cached.image.device),
-            Backing::Private(image) => image.geometry(),
-        })
+    pub fn look(&self, wish: &Wish<'_>) -> Result<(Geometry, BootDisk), NotOpened> {
+        let disk = self.disk();
+        let decision = decide(&self.state(), wish.boot, wish.fresh);
+        let wanted = match self.settle(decision)? {
+            Settled::Continue(boot) => {
+                if let Some(open) = disk.open.as_ref().filter(|open| open.boot == boot) {
+                    return Ok((open.attached.device().geometry(), open.disk.clone()));
+                }
+                self.remembered(wish.decide)?
+            }
+            Settled::Begin(_) => (wish.decide)().map_err(NotOpened::Unavailable)?,
+        };
+        if !wanted.is_written() {
+            return Ok((Volume::geometry_on(&*self.golden(&wanted)?), wanted));
+        }
+        match Image::open(&wanted.image.path, wanted.image.options()) {
+            Ok(image) => Ok((image.geometry(), wanted)),
+            Err(error) => Err(self.no_image(&wanted, &error.into())),
+        }
     }
 
     /// A decision as what to do, or why not.
     fn settle(&self, decision: Decision) -> Result<Settled, NotOpened> {
-        let device = &self.device.name;
+        let device = &self.name;
         match decision {
             Decision::Continue(boot) => Ok(Settled::Continue(boot)),
             Decision::Begin(boot) => Ok(Settled::Begin(boot)),
@@ -262,11 +313,25 @@ impl DeviceSlot {
     pub fn reset(&self) -> std::io::Result<Vec<IscsiName>> {
         let mut disk = self.disk();
         if let Some(old) = disk.open.take() {
-            old.attached.abandon();
+            self.end(&old);
         }
-        self.state().current = None;
+        self.workshop.leases.give_back(self.id);
+        {
+            let mut state = self.state();
+            (state.current, state.disk) = (None, None);
+        }
         self.save_state()?;
         Ok(std::mem::take(&mut disk.granted).into_iter().collect())
+    }
+
+    /// Lets nothing more be read or written, since the device may not use its version any longer. The boot is not forgotten,
+    /// but goes on only if its lease can be had again. Gives the targets whose sessions must be ended.
+    pub fn fence_off(&self) -> Vec<IscsiName> {
+        let mut disk = self.disk();
+        if let Some(old) = disk.open.take() {
+            self.end(&old);
+        }
+        std::mem::take(&mut disk.granted).into_iter().collect()
     }
 
     /// Removes the device's persistent write cache, which no boot may be using: the next one begins with an empty one.
@@ -275,116 +340,229 @@ impl DeviceSlot {
     /// It is in use, or cannot be removed; in words.
     pub fn discard_persistent(&self) -> std::io::Result<()> {
         let _disk = self.disk();
-        let Backing::Cached(Cached { write_cache, .. }) = &self.backing else {
-            return Err(std::io::Error::other("the device writes its vDisk itself: it has no write cache"));
+        let write_cache = WriteCacheConfig {
+            kind: WriteCacheKind::Persistent,
+            directory: self.workshop.cache_directory.clone(),
+            device: self.name.to_string(),
+            limit: ByteLength::new(0),
+            warn_percent: vdisk::DEFAULT_WARN_PERCENT,
         };
-        vdisk::discard_persistent(write_cache).map_err(|error| std::io::Error::other(describe(&error)))
+        vdisk::discard_persistent(&write_cache).map_err(|error| std::io::Error::other(describe(&error)))?;
+        let forgotten = self.workshop.farm.change(|change| {
+            // All of them: there is one file for each device.
+            let of_device = farm::catalogue::ListQuery {
+                filter: farm::filter::Filter::equal("device-id", self.id),
+                limit: farm::catalogue::MAX_PAGE,
+                ..farm::catalogue::ListQuery::default()
+            };
+            let caches = change.list::<farm::model::PersistentCache>(&of_device)?;
+            caches.items.iter().try_for_each(|cache| change.delete(cache.id, cache.revision))
+        });
+        forgotten.map_err(std::io::Error::other)
     }
 
     /// How full the write cache is; `None` while it is not open. Does not wait for an opening.
     #[must_use]
     pub fn usage(&self) -> Option<CacheUsage> {
+        self.running()?.write_cache
+    }
+
+    /// What it runs on; `None` where its disk is not open. Does not wait for an opening.
+    #[must_use]
+    pub fn running(&self) -> Option<Running> {
         let disk = self.disk.try_lock().ok()?;
-        match &disk.open.as_ref()?.attached {
+        let open = disk.open.as_ref()?;
+        let write_cache = match &open.attached {
             Attached::Cached(volume) => Some(volume.usage()),
-            Attached::Private(_) => None,
-        }
+            Attached::Written(..) => None,
+        };
+        let (device, boot, disk) = (self.name.clone(), open.boot.clone(), open.disk.clone());
+        Some(Running { device, boot, disk, write_cache })
     }
 
     /// Makes what the device wrote last, so that the boot can go on after a restart of server and host. Nobody opens the
-    /// disk afterwards.
+    /// disk afterwards. Its lease stands until it ends by itself, so that nobody takes the version away meanwhile.
     pub fn close(&self) {
-        let mut disk = self.disk();
-        let open = disk.open.take();
-        let device = self.device.name.as_str();
-        match (&self.backing, open.as_ref().map(|open| &open.attached)) {
-            (Backing::Private(image), attached) => {
-                if let Some(attached) = attached {
-                    attached.abandon();
-                }
-                let closed = image.close();
-                if let Err(error) = closed {
-                    let error = format!("{error:#}");
-                    tracing::error!(device, error, "private image not closed cleanly: restart the device");
-                } else if open.is_some() {
-                    self.set_unsettled(false);
-                }
+        if let Some(open) = self.disk().open.take() {
+            self.put_away(&open);
+        }
+    }
+
+    /// Closes the disk of a device that has had no session for long enough, and gives its lease back. Whether it did.
+    pub fn rest(&self, has_session: bool, now: Instant) -> bool {
+        // One that is being opened does not rest.
+        let Ok(mut disk) = self.disk.try_lock() else { return false };
+        let Some(open) = disk.open.as_ref().filter(|open| !has_session && !open.disk.is_in_memory()) else {
+            disk.idle_since = None;
+            return false;
+        };
+        let after = if open.disk.is_written() { WRITER_RESTS_AFTER } else { READER_RESTS_AFTER };
+        let since = *disk.idle_since.get_or_insert(now);
+        if now.saturating_duration_since(since) < after {
+            return false;
+        }
+        if let Some(open) = disk.open.take() {
+            self.put_away(&open);
+        }
+        self.workshop.leases.give_back(self.id);
+        true
+    }
+
+    /// Ends a disk whose boot has ended: what the device still wants to write does not count.
+    fn end(&self, open: &OpenDisk) {
+        open.attached.abandon();
+        if let Attached::Written(_, image) = &open.attached {
+            self.close_image(image);
+        }
+    }
+
+    /// Makes what a device wrote last.
+    fn put_away(&self, open: &OpenDisk) {
+        let device = self.name.as_str();
+        match &open.attached {
+            Attached::Written(private, image) => {
+                private.end();
+                self.close_image(image);
             }
-            (Backing::Cached(_), Some(Attached::Cached(volume))) => {
+            Attached::Cached(volume) => {
                 if let Err(error) = volume.close() {
                     tracing::error!(device, error = describe(&error), "write cache not closed cleanly");
                 }
             }
-            (Backing::Cached(_), _) => {}
+        }
+    }
+
+    fn close_image(&self, image: &PrivateImage) {
+        match image.close() {
+            Ok(()) => drop(self.set_unsettled(false)),
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::error!(
+                    device = self.name.as_str(),
+                    error,
+                    "the image that the device writes is not closed cleanly: restart the device"
+                );
+            }
         }
     }
 
     /// Begins a boot: the write cache is discarded.
-    fn begin(&self, disk: &mut Disk, boot: BootId) -> Result<Opened, NotOpened> {
+    fn begin(
+        &self,
+        disk: &mut Disk,
+        boot: BootId,
+        decide: &dyn Fn() -> Result<BootDisk, String>,
+    ) -> Result<Opened, NotOpened> {
+        let wanted = decide().map_err(|why| self.refused(&boot, why))?;
         if let Some(old) = disk.open.take() {
             // Its sessions may still be there; they must not write any more.
-            old.attached.abandon();
+            self.end(&old);
         }
-        let attached = match &self.backing {
-            Backing::Cached(cached) => Attached::Cached(Arc::new(self.begin_cache(cached, &boot)?)),
-            Backing::Private(image) => attach(image)?,
+        self.lease(&wanted, true).map_err(|why| self.refused(&boot, why))?;
+        let attached = match wanted.writes {
+            Writes::Cache(cache) => {
+                let image = self.golden(&wanted)?;
+                let config = self.write_cache(cache);
+                Attached::Cached(Arc::new(self.begin_cache(&image, &config, &boot)?))
+            }
+            Writes::Maintenance | Writes::Private => self.attach(&wanted)?,
         };
         {
             let mut state = self.state();
             state.handed_out.retain(|id| id.as_str() > boot.as_str());
             state.current = Some(boot.as_str().to_owned());
-            state.unsettled = matches!(attached, Attached::Private(_));
+            state.disk = Some(wanted.clone());
+            state.unsettled = wanted.is_written();
         }
         if let Err(error) = self.save_state() {
-            let device = self.device.name.as_str();
+            let device = self.name.as_str();
             tracing::error!(device, %error, "cannot remember the device's boot; it is refused");
             attached.abandon();
             self.state().current = None;
             return Err(NotOpened::Unavailable("the server cannot store its state".to_owned()));
         }
-        Ok(self.keep(disk, boot, attached, true))
+        Ok(self.keep(disk, boot, wanted, attached, true))
     }
 
-    fn begin_cache(&self, cached: &Cached, boot: &BootId) -> Result<Volume, NotOpened> {
+    fn begin_cache(
+        &self,
+        image: &Arc<GoldenImage>,
+        config: &WriteCacheConfig,
+        boot: &BootId,
+    ) -> Result<Volume, NotOpened> {
         // A server that died between beginning the boot and remembering it has left the write cache of this very boot,
         // maybe with the device's writes. Whatever it says otherwise, it is to be discarded.
-        let stored = vdisk::stored_boot(&cached.write_cache).ok().flatten();
-        let (image, mark) = (Arc::clone(&cached.image.device), cached.image.fingerprint);
+        let stored = vdisk::stored_boot(config).ok().flatten();
+        let (image, mark) = (Arc::clone(image) as Arc<dyn BlockDevice>, image.fingerprint);
         if stored.as_ref() == Some(boot) {
-            Volume::resume(image, mark, &cached.write_cache, boot.clone(), self.observer())
+            Volume::resume(image, mark, config, boot.clone(), self.observer())
                 .map_err(|error| self.lost(boot, &error))
         } else {
-            Volume::begin_boot(image, mark, &cached.write_cache, boot.clone(), self.observer())
+            Volume::begin_boot(image, mark, config, boot.clone(), self.observer())
                 .map_err(|error| self.closed(&error))
         }
     }
 
     /// Goes on with a boot: with the open disk, or with what an earlier server process has left.
-    fn go_on(&self, disk: &mut Disk, boot: BootId) -> Result<Opened, NotOpened> {
+    fn go_on(
+        &self,
+        disk: &mut Disk,
+        boot: BootId,
+        decide: &dyn Fn() -> Result<BootDisk, String>,
+    ) -> Result<Opened, NotOpened> {
         if let Some(open) = disk.open.as_ref().filter(|open| open.boot == boot) {
             return Ok(open.opened(false));
         }
-        let attached = match &self.backing {
-            Backing::Cached(cached) => {
-                let (image, mark) = (Arc::clone(&cached.image.device), cached.image.fingerprint);
-                let volume = Volume::resume(image, mark, &cached.write_cache, boot.clone(), self.observer())
+        let wanted = self.remembered(decide)?;
+        self.lease(&wanted, false).map_err(|why| self.refused(&boot, why))?;
+        let attached = match wanted.writes {
+            Writes::Cache(cache) => {
+                let image = self.golden(&wanted)?;
+                let mark = image.fingerprint;
+                let config = self.write_cache(cache);
+                let volume = Volume::resume(image, mark, &config, boot.clone(), self.observer())
                     .map_err(|error| self.lost(&boot, &error))?;
                 Attached::Cached(Arc::new(volume))
             }
-            Backing::Private(image) => self.attach_again(image, &boot)?,
+            Writes::Maintenance | Writes::Private => self.attach_again(&wanted, &boot)?,
         };
         tracing::info!(
-            device = self.device.name.as_str(),
+            device = self.name.as_str(),
             boot = boot.as_str(),
             "disk of a running boot opened again"
         );
-        Ok(self.keep(disk, boot, attached, false))
+        Ok(self.keep(disk, boot, wanted, attached, false))
     }
 
-    /// The private image for a boot that an earlier server process served: only if that has closed it.
-    fn attach_again(&self, image: &PrivateImage, boot: &BootId) -> Result<Attached, NotOpened> {
+    /// What the current boot runs on. One that began before that was remembered runs on what it would boot now.
+    fn remembered(&self, decide: &dyn Fn() -> Result<BootDisk, String>) -> Result<BootDisk, NotOpened> {
+        let remembered = self.state().disk.clone();
+        remembered.map_or_else(|| decide().map_err(NotOpened::Unavailable), Ok)
+    }
+
+    fn lease(&self, wanted: &BootDisk, begins: bool) -> Result<(), String> {
+        let Workshop { leases, farm, .. } = &*self.workshop;
+        let server = farm.server();
+        leases.take(self.id, wanted.wanted(self.id), |change| wanted.check(change, self.id, server, begins))
+    }
+
+    fn golden(&self, wanted: &BootDisk) -> Result<Arc<GoldenImage>, NotOpened> {
+        let image = self.workshop.images.open(&wanted.image, &self.marks(wanted));
+        image.map_err(|error| self.no_image(wanted, &error))
+    }
+
+    fn attach(&self, wanted: &BootDisk) -> Result<Attached, NotOpened> {
+        let image = PrivateImage::open(&wanted.image, &self.marks(wanted));
+        let image = Arc::new(image.map_err(|error| self.no_image(wanted, &error))?);
+        let private = image.attach();
+        let private = private.ok_or_else(|| NotOpened::Unavailable("the server is stopping".to_owned()))?;
+        Ok(Attached::Written(Arc::new(private), image))
+    }
+
+    /// The image that a device writes for a boot that an earlier server process served: only if that has closed it.
+    fn attach_again(&self, wanted: &BootDisk, boot: &BootId) -> Result<Attached, NotOpened> {
         if self.state().unsettled {
-            let device = self.device.name.as_str();
+            let device = self.name.as_str();
             let text = "the server ended before it had stored all that the boot wrote to its private image";
             tracing::error!(
                 device,
@@ -393,7 +571,7 @@ impl DeviceSlot {
             );
             return Err(NotOpened::Unavailable(text.to_owned()));
         }
-        let attached = attach(image)?;
+        let attached = self.attach(wanted)?;
         if !self.set_unsettled(true) {
             attached.abandon();
             return Err(NotOpened::Unavailable("the server cannot store its state".to_owned()));
@@ -401,23 +579,61 @@ impl DeviceSlot {
         Ok(attached)
     }
 
+    /// What the catalogue says of the files below this disk.
+    fn marks(&self, wanted: &BootDisk) -> Marks {
+        let snapshot = self.workshop.farm.snapshot();
+        snapshot.vdisk(wanted.vdisk).map(|facts| Marks::of(&facts.versions)).unwrap_or_default()
+    }
+
+    fn write_cache(&self, cache: WriteCache) -> WriteCacheConfig {
+        WriteCacheConfig {
+            kind: match cache.kind {
+                farm::model::WriteCacheKind::ServerDisk => WriteCacheKind::Volatile,
+                farm::model::WriteCacheKind::ServerDiskPersistent => WriteCacheKind::Persistent,
+                farm::model::WriteCacheKind::ServerMemory => {
+                    WriteCacheKind::Memory(Arc::clone(&self.workshop.memory))
+                }
+            },
+            directory: self.workshop.cache_directory.clone(),
+            device: self.name.to_string(),
+            limit: ByteLength::new(cache.limit.bytes()),
+            warn_percent: cache.warn_at.get(),
+        }
+    }
+
     /// Remembers whether a private image may lack what its device wrote; `false` where that cannot be stored.
     fn set_unsettled(&self, unsettled: bool) -> bool {
         self.state().unsettled = unsettled;
         let saved = self.save_state();
         if let Err(error) = &saved {
-            tracing::error!(device = self.device.name.as_str(), %error, "cannot remember how the private image is");
+            tracing::error!(device = self.name.as_str(), %error, "cannot remember how the private image is");
         }
         saved.is_ok()
     }
 
-    fn keep(&self, disk: &mut Disk, boot: BootId, attached: Attached, began: bool) -> Opened {
-        let name = match &self.backing {
-            Backing::Cached(cached) => &cached.image.name,
-            Backing::Private(image) => &image.name,
-        };
-        let unit = LogicalUnit::new(attached.device(), unit_identity(&self.device.name, name));
-        disk.open.insert(OpenDisk { boot, attached, unit: Arc::new(unit) }).opened(began)
+    fn keep(
+        &self,
+        disk: &mut Disk,
+        boot: BootId,
+        wanted: BootDisk,
+        attached: Attached,
+        began: bool,
+    ) -> Opened {
+        let unit = LogicalUnit::new(attached.device(), unit_identity(&self.name, &wanted.name));
+        disk.open.insert(OpenDisk { boot, disk: wanted, attached, unit: Arc::new(unit) }).opened(began)
+    }
+
+    /// The refusal of a boot that the rules are against.
+    fn refused(&self, boot: &BootId, why: String) -> NotOpened {
+        tracing::warn!(device = self.name.as_str(), boot = boot.as_str(), why, "the device cannot boot");
+        NotOpened::Unavailable(why)
+    }
+
+    /// The refusal of a boot whose image cannot be used.
+    fn no_image(&self, wanted: &BootDisk, error: &anyhow::Error) -> NotOpened {
+        let text = format!("version {} of vDisk {}: {error:#}", wanted.number, wanted.name);
+        tracing::error!(device = self.name.as_str(), error = text, "no image for the device");
+        NotOpened::Unavailable(text)
     }
 
     fn observer(&self) -> Arc<dyn CacheObserver> {
@@ -427,13 +643,13 @@ impl DeviceSlot {
     /// The refusal for a boot that cannot begin.
     fn closed(&self, error: &OpenError) -> NotOpened {
         let text = describe(error);
-        tracing::error!(device = self.device.name.as_str(), error = text, "no write cache for the device");
+        tracing::error!(device = self.name.as_str(), error = text, "no write cache for the device");
         NotOpened::Unavailable(text)
     }
 
     /// The refusal for a boot that cannot go on.
     fn lost(&self, boot: &BootId, error: &ResumeError) -> NotOpened {
-        let (device, text) = (self.device.name.as_str(), describe(error));
+        let (device, text) = (self.name.as_str(), describe(error));
         match error {
             ResumeError::Config(_) | ResumeError::InUse(_) | ResumeError::Io(_) => {
                 tracing::error!(
@@ -472,7 +688,7 @@ impl DeviceSlot {
 
 impl fmt::Debug for DeviceSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeviceSlot").field("device", &self.device).finish_non_exhaustive()
+        f.debug_struct("DeviceSlot").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -527,6 +743,7 @@ mod tests {
         DeviceState {
             current: current.map(str::to_owned),
             handed_out: handed_out.iter().map(|id| (*id).to_owned()).collect(),
+            disk: None,
             unsettled: false,
         }
     }

@@ -1,126 +1,249 @@
-//! The table of devices: those of the configuration, and, where it allows them, machines that it does not name.
-use std::collections::HashMap;
+//! The table of devices: what the catalogue says of each, and what runs of it.
+//!
+//! What a device is, is looked up in the catalogue's [snapshot](farm::snapshot) each time: a change of it counts from the
+//! next look on, and for what a device runs on, from its next boot on. What runs of a device has a [`DeviceSlot`], from the first
+//! time that it is asked for.
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use anyhow::Context;
 use block::ByteLength;
+use farm::catalogue::CatalogueError;
+use farm::model::{CollectionId, DeviceId, Mac, Stored, Uuid, VdiskId, VersionNumber};
+use farm::snapshot::{Answer, Snapshot, VdiskFacts};
 use iscsi::directory::IscsiName;
 use netboot::director::MacAddress;
-use vdisk::{MemoryBudget, WriteCacheConfig, WriteCacheKind};
+use vdisk::MemoryBudget;
 
 use super::accounts::{Accounts, Protocol};
-use super::device::{Backing, Cached, DeviceSlot};
-use super::images::Images;
-use crate::config::{CacheKind, Config, Device, DeviceName, Position, UnknownDevices, derived_initiator};
+use super::boot_disk::BootDisk;
+use super::device::{DeviceSlot, Running, Workshop};
+use super::images::{GoldenImage, Images};
+use super::known::KnownDevice;
+use super::mark::Marks;
+use super::names::base_name;
+use crate::catalogue::import::{self, UNKNOWN};
+use crate::catalogue::leases::{Leases, Lost};
+use crate::catalogue::local::Local;
+use crate::catalogue::{FarmLink, now};
+use crate::config::{Config, DeviceName, UnknownDevices};
 use crate::state::DeviceStates;
 
-/// The most machines that the configuration does not name and that are served all the same.
+/// The most machines that nothing names and that are served all the same.
 const MAX_UNKNOWN_DEVICES: usize = 4096;
 
 /// All devices.
 pub struct Devices {
     config: Arc<Config>,
-    images: Images,
-    states: DeviceStates,
-    memory: Arc<MemoryBudget>,
+    farm: Arc<FarmLink>,
+    local: Local,
+    workshop: Arc<Workshop>,
     accounts: Accounts,
-    table: Mutex<Table>,
+    slots: Mutex<HashMap<DeviceName, Arc<DeviceSlot>>>,
 }
 
-#[derive(Default)]
-struct Table {
-    by_name: HashMap<DeviceName, Arc<DeviceSlot>>,
-    by_mac: HashMap<MacAddress, Arc<DeviceSlot>>,
-    by_initiator: HashMap<IscsiName, Arc<DeviceSlot>>,
-    unknown: usize,
+/// A device, and what runs of it.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// What is known of it.
+    pub device: KnownDevice,
+    /// What runs.
+    pub slot: Arc<DeviceSlot>,
 }
 
 /// Why a machine gets nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotServed {
-    /// No `[[device]]` names it, and `unknown_devices` is "ignore".
+    /// Nobody expects it.
     Unknown,
-    /// Too many that no `[[device]]` names.
+    /// Too many that nobody named.
     TooManyUnknown,
     /// The server cannot read what it remembers of it.
     Unreadable,
+    /// It cannot be made known now.
+    NotAdded(String),
+}
+
+/// A machine that is served.
+#[derive(Clone, Debug)]
+pub enum Recognised {
+    /// As this device.
+    Known(Box<KnownDevice>),
+    /// As a device that it will be once it boots; with this name, where that is certain.
+    Stranger(Option<DeviceName>),
 }
 
 impl Devices {
-    /// The devices of a configuration, with the images of their vDisks.
+    /// The devices of a farm.
     ///
     /// # Errors
-    /// What is remembered of a device cannot be read.
-    pub fn new(config: Arc<Config>, images: Images) -> anyhow::Result<Self> {
-        let states = DeviceStates::new(&config.state_dir);
-        let memory = Arc::new(MemoryBudget::new(ByteLength::new(config.write_cache.memory_limit.0)));
-        let accounts = Accounts::new(&config);
-        let devices = Self { config, images, states, memory, accounts, table: Mutex::default() };
-        for device in &devices.config.devices {
-            let slot =
-                devices.make(device.clone()).context("what is remembered of a device cannot be read")?;
-            devices.table().insert(slot);
-        }
-        Ok(devices)
+    /// A folder of the configuration that no store can be.
+    pub fn new(config: Arc<Config>, farm: Arc<FarmLink>) -> anyhow::Result<Self> {
+        let local = Local::of(&config)?;
+        let workshop = Arc::new(Workshop {
+            leases: Leases::new(Arc::clone(&farm)),
+            farm: Arc::clone(&farm),
+            images: Images::default(),
+            states: DeviceStates::new(&config.state_dir),
+            memory: Arc::new(MemoryBudget::new(ByteLength::new(config.write_cache.memory_limit.0))),
+            cache_directory: config.write_cache.directory.clone(),
+        });
+        Ok(Self { config, farm, local, workshop, accounts: Accounts::default(), slots: Mutex::default() })
     }
 
-    /// The machine with this MAC address, were it to boot: whether it is served, and as which device.
+    /// The machine with this MAC address, or else this UUID, were it to boot: whether it is served, and as which device.
     ///
     /// # Errors
     /// Why it is not.
-    pub fn recognise(&self, mac: MacAddress) -> Result<Recognised, NotServed> {
-        if let Some(slot) = self.table().by_mac.get(&mac) {
-            return Ok(Recognised::Known(Arc::clone(slot)));
+    pub fn recognise(&self, mac: MacAddress, uuid: Option<&str>) -> Result<Recognised, NotServed> {
+        let snapshot = self.farm.snapshot();
+        let own = Mac::new(mac.0).map_err(|_| NotServed::Unknown)?;
+        let uuid = uuid.and_then(|text| text.parse().ok());
+        if let Some(device) = snapshot.device_of(own, uuid) {
+            let known = self.known(&snapshot, device).ok_or(NotServed::Unknown)?;
+            return Ok(Recognised::Known(Box::new(known)));
         }
-        match &self.config.unknown_devices {
-            UnknownDevices::Ignore => Err(NotServed::Unknown),
-            UnknownDevices::Vdisk(_) => Ok(Recognised::Stranger(DeviceName::of_unknown(mac))),
+        match (snapshot.decide(own, uuid, self.farm.server(), now()), &self.config.unknown_devices) {
+            (Answer::Newcomer(_), _) => Ok(Recognised::Stranger(None)),
+            (_, UnknownDevices::Vdisk(_)) => Ok(Recognised::Stranger(Some(DeviceName::of_unknown(mac)))),
+            (_, UnknownDevices::Ignore) => Err(NotServed::Unknown),
         }
     }
 
-    /// The device with this MAC address, which is made if the configuration allows.
+    /// The device of this machine, which is made if it is expected. That waits for the catalogue.
     ///
     /// # Errors
     /// Why there is none.
-    pub fn by_mac(&self, mac: MacAddress) -> Result<Arc<DeviceSlot>, NotServed> {
-        match self.recognise(mac)? {
-            Recognised::Known(slot) => Ok(slot),
-            Recognised::Stranger(_) => self.add_stranger(mac),
+    pub fn by_machine(&self, mac: MacAddress, uuid: Option<&str>) -> Result<Served, NotServed> {
+        match self.recognise(mac, uuid)? {
+            Recognised::Known(device) => self.served(*device).ok_or(NotServed::Unreadable),
+            Recognised::Stranger(_) => {
+                let id = self.add(mac, uuid)?;
+                let snapshot = self.farm.snapshot();
+                let device = snapshot.device(id).and_then(|device| self.known(&snapshot, device));
+                device.and_then(|device| self.served(device)).ok_or(NotServed::Unreadable)
+            }
         }
     }
 
-    /// The device with this name. A machine that the configuration does not name is known again after a restart of the
-    /// server if something is remembered of it.
+    /// The device with this name.
     #[must_use]
-    pub fn by_name(&self, name: &DeviceName) -> Option<Arc<DeviceSlot>> {
-        if let Some(slot) = self.table().by_name.get(name) {
-            return Some(Arc::clone(slot));
-        }
-        let mac = MacAddress::parse(name.as_str().strip_prefix("mac-")?)?;
-        let remembered =
-            self.states.load(name).is_ok_and(|state| state != crate::state::DeviceState::default());
-        if remembered && DeviceName::of_unknown(mac) == *name { self.by_mac(mac).ok() } else { None }
+    pub fn by_name(&self, name: &DeviceName) -> Option<Served> {
+        let snapshot = self.farm.snapshot();
+        let device = snapshot.device_named(name.as_str())?;
+        self.served(self.known(&snapshot, device)?)
     }
 
     /// The device whose initiator has this name.
     #[must_use]
-    pub fn by_initiator(&self, initiator: &IscsiName) -> Option<Arc<DeviceSlot>> {
-        self.table().by_initiator.get(initiator).map(Arc::clone)
+    pub fn by_initiator(&self, initiator: &IscsiName) -> Option<KnownDevice> {
+        let snapshot = self.farm.snapshot();
+        let named = || {
+            let rest = initiator.as_str().strip_prefix(&self.config.iscsi.iqn_prefix)?.strip_prefix(':')?;
+            snapshot.device_named(rest.strip_suffix(":initiator")?)
+        };
+        let device = snapshot.device_with_initiator(initiator.as_str()).or_else(named)?;
+        self.known(&snapshot, device).filter(|device| device.initiator == *initiator)
     }
 
     /// All devices, by name.
     #[must_use]
-    pub fn all(&self) -> Vec<Arc<DeviceSlot>> {
-        let mut slots: Vec<_> = self.table().by_name.values().map(Arc::clone).collect();
-        slots.sort_by(|a, b| a.device.name.cmp(&b.device.name));
+    pub fn all(&self) -> Vec<KnownDevice> {
+        let snapshot = self.farm.snapshot();
+        let mut all: Vec<_> = snapshot.devices().filter_map(|device| self.known(&snapshot, device)).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    /// What runs, or ran, of devices since the server started, by name.
+    #[must_use]
+    pub fn slots(&self) -> Vec<Arc<DeviceSlot>> {
+        let mut slots: Vec<_> = self.table().values().map(Arc::clone).collect();
+        slots.sort_by(|a, b| a.name.cmp(&b.name));
         slots
     }
 
-    /// The images of the vDisks.
+    /// What runs of a device, if anything ever did.
     #[must_use]
-    pub fn images(&self) -> &Images {
-        &self.images
+    pub fn slot(&self, name: &DeviceName) -> Option<Arc<DeviceSlot>> {
+        self.table().get(name).map(Arc::clone)
+    }
+
+    /// Which device runs on which version, by name: those whose disks are open on this server.
+    #[must_use]
+    pub fn running(&self) -> Vec<Running> {
+        self.slots().iter().filter_map(|slot| slot.running()).collect()
+    }
+
+    /// What a device that boots now runs on.
+    ///
+    /// # Errors
+    /// Why on nothing, in words.
+    pub fn decide(&self, device: DeviceId) -> Result<BootDisk, String> {
+        BootDisk::decide(&self.farm.snapshot(), &self.local, device, self.farm.server(), now())
+    }
+
+    /// The names of all vDisks that are read alone, in order: of each, and of its versions.
+    #[must_use]
+    pub fn vdisk_names(&self) -> Vec<String> {
+        let snapshot = self.farm.snapshot();
+        let mut names = Vec::new();
+        for facts in snapshot.vdisks() {
+            let name = &facts.vdisk.name;
+            if facts.vdisk.mode != farm::model::AccessMode::Private {
+                names.push(name.to_string());
+                if facts.versions.len() > 1 {
+                    names.extend(facts.versions.iter().map(|version| format!("{name}@{}", version.number)));
+                }
+            }
+        }
+        names.sort_unstable();
+        names
+    }
+
+    /// A vDisk, or of it the version behind an `@`, to be read; `None`: there is no such vDisk. May wait for storage.
+    ///
+    /// # Errors
+    /// Why it cannot be had, in words.
+    pub fn to_read(&self, name: &str) -> Result<Option<(BootDisk, Arc<GoldenImage>)>, String> {
+        let snapshot = self.farm.snapshot();
+        let number = match name.split_once('@').map(|(_, number)| number.parse()) {
+            None => None,
+            Some(Ok(number)) => Some(number),
+            Some(Err(_)) => return Ok(None),
+        };
+        let mut of_name = snapshot.vdisks().filter(|facts| facts.vdisk.name.as_str() == base_name(name));
+        of_name.next().map_or(Ok(None), |facts| self.read_vdisk(facts, number))
+    }
+
+    /// A vDisk, or of it the version with this number, to be read; `None`: there is no such version to be read. May wait for
+    /// storage.
+    ///
+    /// # Errors
+    /// Why it cannot be had, in words.
+    pub fn read_vdisk(
+        &self,
+        facts: &VdiskFacts,
+        number: Option<VersionNumber>,
+    ) -> Result<Option<(BootDisk, Arc<GoldenImage>)>, String> {
+        let snapshot = self.farm.snapshot();
+        let disk = BootDisk::to_read(&snapshot, &self.local, facts, number, self.farm.server(), now())?;
+        let Some(disk) = disk else { return Ok(None) };
+        let image = self.workshop.images.open(&disk.image, &Marks::of(&facts.versions));
+        image.map(|image| Some((disk, image))).map_err(|error| format!("{error:#}"))
+    }
+
+    /// The farm.
+    #[must_use]
+    pub fn farm(&self) -> &Arc<FarmLink> {
+        &self.farm
+    }
+
+    /// What this server knows besides.
+    #[must_use]
+    pub fn local(&self) -> &Local {
+        &self.local
     }
 
     /// What is counted of all disks, and their limits.
@@ -129,10 +252,10 @@ impl Devices {
         &self.accounts
     }
 
-    /// The account of a device.
+    /// The account of a device that uses a disk.
     #[must_use]
-    pub fn account(&self, device: &Device, protocol: Protocol) -> meter::Account {
-        self.accounts.of_device(&device.name, &device.vdisk, protocol, device.limits)
+    pub fn account(&self, device: &KnownDevice, disk: &BootDisk, protocol: Protocol) -> meter::Account {
+        self.accounts.of_device(&device.name, &disk.name, &disk.image.path, protocol, device.rates)
     }
 
     /// What the server was configured with.
@@ -141,79 +264,93 @@ impl Devices {
         &self.config
     }
 
-    fn add_stranger(&self, mac: MacAddress) -> Result<Arc<DeviceSlot>, NotServed> {
-        let UnknownDevices::Vdisk(vdisk) = &self.config.unknown_devices else {
-            return Err(NotServed::Unknown);
-        };
-        if self.table().unknown >= MAX_UNKNOWN_DEVICES {
-            return Err(NotServed::TooManyUnknown);
+    /// Closes the disks of devices that have had no session for long enough; `busy` are the names of those that have one.
+    pub fn rest(&self, busy: &HashSet<String>, now: Instant) {
+        for slot in self.slots() {
+            if slot.rest(busy.contains(slot.name.as_str()), now) {
+                tracing::info!(device = slot.name.as_str(), "the device is away: its disk is closed");
+            }
         }
-        let name = DeviceName::of_unknown(mac);
-        let device = Device {
-            initiator: derived_initiator(&self.config.iscsi.iqn_prefix, &name).ok_or(NotServed::Unknown)?,
-            name,
-            mac,
-            vdisk: vdisk.clone(),
-            address: None,
-            chap: None,
-            certificate: None,
-            write_cache: None,
-            write_cache_limit: None,
-            limits: None,
-            defined_at: Position::default(),
+    }
+
+    /// Renews leases; gives the devices that have lost theirs, with what runs of them.
+    #[must_use]
+    pub fn renew_leases(&self) -> Vec<(Lost, Arc<DeviceSlot>)> {
+        let lost = self.workshop.leases.renew();
+        if lost.is_empty() {
+            return Vec::new();
+        }
+        let slots: HashMap<DeviceId, Arc<DeviceSlot>> =
+            self.slots().into_iter().map(|slot| (slot.id, slot)).collect();
+        lost.into_iter()
+            .filter_map(|lost| Some((lost.clone(), Arc::clone(slots.get(&lost.device)?))))
+            .collect()
+    }
+
+    fn known(&self, snapshot: &Snapshot, device: &Stored<farm::model::Device>) -> Option<KnownDevice> {
+        KnownDevice::of(device, snapshot, &self.local, &self.config.iscsi.iqn_prefix, self.config.limits)
+    }
+
+    fn served(&self, device: KnownDevice) -> Option<Served> {
+        if let Some(slot) = self.slot(&device.name).filter(|slot| slot.id == device.id) {
+            return Some(Served { device, slot });
+        }
+        let slot = match DeviceSlot::new(device.id, device.name.clone(), Arc::clone(&self.workshop)) {
+            Ok(slot) => Arc::new(slot),
+            Err(error) => {
+                tracing::error!(device = device.name.as_str(), %error, "what is remembered of a device cannot be read");
+                return None;
+            }
         };
-        let slot = self.make(device).map_err(|error| {
-            tracing::error!(%mac, %error, "what is remembered of a machine cannot be read");
-            NotServed::Unreadable
-        })?;
         let mut table = self.table();
-        if let Some(other) = table.by_mac.get(&mac) {
-            return Ok(Arc::clone(other)); // another thread was quicker
+        let entry = table.entry(device.name.clone()).or_insert_with(|| Arc::clone(&slot));
+        // Another thread was quicker; or a device of this name was deleted and made anew.
+        if entry.id != device.id {
+            *entry = slot;
         }
-        table.unknown = table.unknown.saturating_add(1);
-        Ok(table.insert(slot))
+        let slot = Arc::clone(entry);
+        Some(Served { device, slot })
     }
 
-    fn make(&self, device: Device) -> std::io::Result<Arc<DeviceSlot>> {
-        let backing = self.backing(&device).ok_or_else(|| {
-            std::io::Error::other(format!("the image of vDisk \"{}\" is not open", device.vdisk))
-        })?;
-        DeviceSlot::new(device, backing, self.states.clone()).map(Arc::new)
-    }
-
-    /// What a device's disk is made of.
-    fn backing(&self, device: &Device) -> Option<Backing> {
-        let write_cache = &self.config.write_cache;
-        let kind = match device.write_cache.unwrap_or(write_cache.kind) {
-            CacheKind::Disk => WriteCacheKind::Volatile,
-            CacheKind::Memory => WriteCacheKind::Memory(Arc::clone(&self.memory)),
-            CacheKind::Persistent => WriteCacheKind::Persistent,
-            CacheKind::None => return self.images.private(&device.vdisk).cloned().map(Backing::Private),
+    /// Makes a device of a machine that nobody named.
+    fn add(&self, mac: MacAddress, uuid: Option<&str>) -> Result<DeviceId, NotServed> {
+        let snapshot = self.farm.snapshot();
+        let own = Mac::new(mac.0).map_err(|_| NotServed::Unknown)?;
+        let uuid: Option<Uuid> = uuid.and_then(|text| text.parse().ok());
+        let added = match snapshot.decide(own, uuid, self.farm.server(), now()) {
+            Answer::Newcomer(collection) => self.farm.change(|change| change.admit(own, uuid, collection)),
+            Answer::Known(_) | Answer::Unknown => {
+                let (collection, vdisk) = self.place_of_strangers(&snapshot).ok_or(NotServed::Unknown)?;
+                let strangers = snapshot.devices().filter(|device| device.collection == collection).count();
+                if strangers >= MAX_UNKNOWN_DEVICES {
+                    return Err(NotServed::TooManyUnknown);
+                }
+                let name = DeviceName::of_unknown(mac);
+                self.farm.change(|change| match change.device_by_mac(own)? {
+                    Some(known) => Ok(known),
+                    None => change.create(import::stranger(&name, own, collection, vdisk)?),
+                })
+            }
         };
-        let limit = device.write_cache_limit.unwrap_or(write_cache.limit);
-        let write_cache = WriteCacheConfig {
-            kind,
-            directory: write_cache.directory.clone(),
-            device: device.name.as_str().to_owned(),
-            limit: ByteLength::new(limit.0),
-            warn_percent: write_cache.warn_percent,
-        };
-        let image = self.images.get(&device.vdisk)?.clone();
-        Some(Backing::Cached(Cached { image, write_cache }))
+        added.map(|device| device.id).map_err(|error: CatalogueError| NotServed::NotAdded(error.to_string()))
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Where machines that nothing names are put, and what they boot.
+    fn place_of_strangers(&self, snapshot: &Snapshot) -> Option<(CollectionId, VdiskId)> {
+        let UnknownDevices::Vdisk(vdisk) = &self.config.unknown_devices else { return None };
+        let site = snapshot.server(self.farm.server())?.site;
+        let collection = snapshot
+            .collections()
+            .find(|collection| collection.site == site && collection.name.as_str() == UNKNOWN)?;
+        let mut named = snapshot.vdisks().filter(|facts| {
+            let own = self.local.vdisk(snapshot, &facts.vdisk);
+            own.is_some_and(|own| own.name == base_name(vdisk))
+        });
+        Some((collection.id, named.next()?.vdisk.id))
     }
-}
 
-impl Table {
-    fn insert(&mut self, slot: Arc<DeviceSlot>) -> Arc<DeviceSlot> {
-        let device = &slot.device;
-        self.by_name.insert(device.name.clone(), Arc::clone(&slot));
-        self.by_mac.insert(device.mac, Arc::clone(&slot));
-        self.by_initiator.insert(device.initiator.clone(), Arc::clone(&slot));
-        slot
+    fn table(&self) -> MutexGuard<'_, HashMap<DeviceName, Arc<DeviceSlot>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -221,13 +358,4 @@ impl fmt::Debug for Devices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Devices").finish_non_exhaustive()
     }
-}
-
-/// A machine that is served.
-#[derive(Clone, Debug)]
-pub enum Recognised {
-    /// As this device.
-    Known(Arc<DeviceSlot>),
-    /// As a device that will have this name.
-    Stranger(DeviceName),
 }

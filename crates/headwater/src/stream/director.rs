@@ -10,12 +10,14 @@ use netboot::director::{
 use netboot::limits::LogGate;
 use vdisk::BootId;
 
+use super::boot_disk::BootDisk;
 use super::boot_id::BootIds;
 use super::device::DeviceSlot;
-use super::devices::{Devices, NotServed, Recognised};
+use super::devices::{Devices, NotServed, Recognised, Served};
 use super::kernels::Kernels;
+use super::known::KnownDevice;
 use super::names::{ExportName, TargetName};
-use crate::config::{BootWords, Device};
+use crate::config::BootWords;
 use crate::timeline::Recorder;
 use crate::timeline::recorder::NewBoot;
 
@@ -63,36 +65,43 @@ pub struct BootDirector {
 
 impl Director for BootDirector {
     fn dhcp(&self, client: &DhcpClient) -> DhcpDecision {
-        let (address, name) = match self.devices.recognise(client.mac) {
-            Ok(Recognised::Known(slot)) => (slot.device.address, slot.device.name.clone()),
+        let (address, name) = match self.devices.recognise(client.mac, None) {
+            Ok(Recognised::Known(device)) => (device.address, Some(device.name)),
             Ok(Recognised::Stranger(name)) => (None, name),
             Err(why) => {
                 self.log_stranger(client.mac, "DHCP", why);
                 return DhcpDecision::Ignore;
             }
         };
-        DhcpDecision::Serve { address, host_name: Some(name.as_str().to_owned()) }
+        DhcpDecision::Serve { address, host_name: name.map(|name| name.to_string()) }
     }
 
     fn plan(&self, request: &ScriptRequest) -> BootPlan {
-        let slot = match self.devices.by_mac(request.mac) {
-            Ok(slot) => slot,
+        let Served { device, slot } = match self.machine(request) {
+            Ok(served) => served,
             Err(why) => {
-                self.log_stranger(request.mac, "script request", why);
+                self.log_stranger(request.mac, "script request", why.clone());
                 return BootPlan::Refuse(match why {
                     NotServed::Unknown => {
                         format!("Headwater does not know a device with MAC address {}.", request.mac)
                     }
                     NotServed::TooManyUnknown => {
-                        "Too many machines without a [[device]] of their own.".to_owned()
+                        "Too many machines that no administrator has added.".to_owned()
                     }
                     NotServed::Unreadable => {
                         "Headwater cannot read what it remembers of this machine.".to_owned()
                     }
+                    NotServed::NotAdded(why) => format!("Headwater cannot add this machine: {why}."),
                 });
             }
         };
-        let device = &slot.device;
+        let disk = match self.devices.decide(device.id) {
+            Ok(disk) => disk,
+            Err(why) => {
+                tracing::warn!(device = device.name.as_str(), why, "the device gets nothing to boot");
+                return BootPlan::Refuse(format!("Headwater gives {} nothing to boot: {why}.", device.name));
+            }
+        };
         let boot = match self.ids.mint(self.recorder.clock().now()) {
             Ok(boot) => boot,
             Err(error) => {
@@ -100,7 +109,7 @@ impl Director for BootDirector {
                 return BootPlan::Refuse("Headwater cannot make a boot id.".to_owned());
             }
         };
-        let Some(plan) = self.plan_of(device, &boot, request.local) else {
+        let Some(plan) = self.plan_of(&device, &disk, &boot, request) else {
             tracing::error!(device = device.name.as_str(), address = %request.local, "no listener for disks can be reached there");
             return BootPlan::Refuse(format!("Headwater serves no disks on {}.", request.local));
         };
@@ -108,47 +117,63 @@ impl Director for BootDirector {
         let target = TargetName { device: device.name.clone(), boot: Some(boot.clone()) }.format(prefix);
         slot.hand_out(&boot);
         self.saver.save(&slot);
-        let (id, vdisk) = (boot.as_str(), device.vdisk.as_str());
+        let (id, vdisk) = (boot.as_str(), disk.name.as_str());
         self.recorder.script(&NewBoot {
             id,
             device: &device.name,
-            mac: Some(device.mac),
+            mac: Some(request.mac),
             vdisk,
             target: &target,
         });
-        tracing::debug!(device = device.name.as_str(), boot = id, vdisk, peer = %request.peer, "boot planned");
+        tracing::debug!(device = device.name.as_str(), boot = id, vdisk, version = %disk.number, peer = %request.peer, "boot planned");
         plan
     }
 
     fn step(&self, mac: MacAddress, step: BootStep) {
         // The script's step is recorded with its plan, which knows the boot.
-        if step != BootStep::Script && self.devices.recognise(mac).is_ok() {
+        if step != BootStep::Script && self.devices.recognise(mac, None).is_ok() {
             self.recorder.step(mac, step);
         }
     }
 }
 
 impl BootDirector {
+    /// The device that asks, which may have to be made first.
+    fn machine(&self, request: &ScriptRequest) -> Result<Served, NotServed> {
+        let uuid = request.uuid.as_deref();
+        match self.devices.recognise(request.mac, uuid)? {
+            Recognised::Known(_) => self.devices.by_machine(request.mac, uuid),
+            // That waits for the catalogue, on a thread that others' requests may be on.
+            Recognised::Stranger(_) => {
+                tokio::task::block_in_place(|| self.devices.by_machine(request.mac, uuid))
+            }
+        }
+    }
+
     /// What a machine does that boots this boot and reached us at `local`; `None` where it cannot reach its disk.
-    fn plan_of(&self, device: &Device, boot: &BootId, local: IpAddr) -> Option<BootPlan> {
+    fn plan_of(
+        &self,
+        device: &KnownDevice,
+        boot_disk: &BootDisk,
+        boot: &BootId,
+        request: &ScriptRequest,
+    ) -> Option<BootPlan> {
+        let local = request.local;
         let config = self.devices.config();
         let name = TargetName { device: device.name.clone(), boot: Some(boot.clone()) };
         let target = name.format(&config.iscsi.iqn_prefix);
         let (portal, nbd) = (portal(&self.portals, local), portal(&self.nbd, local));
-        let title = format!("vDisk {} on {}", device.vdisk, device.name);
+        let title = format!("vDisk {} on {}", boot_disk.name, device.name);
         let disk = portal.map(|portal| SanBoot {
             portal,
             target: target.clone(),
             lun: LUN,
             initiator: device.initiator.as_str().to_owned(),
-            chap: device.chap.as_ref().map(|chap| (chap.user.clone(), chap.secret.clone())),
-            mutual_chap: device.chap.as_ref().and_then(|chap| chap.target.clone()),
+            chap: device.proof.chap().map(|chap| (chap.user.clone(), chap.secret.clone())),
+            mutual_chap: device.proof.chap().and_then(|chap| chap.target.clone()),
             title: title.clone(),
         });
-        let own = config.vdisk(&device.vdisk).and_then(|vdisk| vdisk.kernel.as_ref());
-        let (Some(own), Some(kernel)) = (own, self.kernels.get(&device.vdisk)) else {
-            return disk.map(BootPlan::San);
-        };
+        let Some((own, kernel)) = self.kernels.of(boot_disk) else { return disk.map(BootPlan::San) };
         let command_line = own.command_line.fill(&BootWords {
             options: kernel.options.as_deref(),
             nbd,
@@ -157,7 +182,7 @@ impl BootDirector {
             target: &target,
             initiator: device.initiator.as_str(),
             device: device.name.as_str(),
-            mac: &device.mac.to_string(),
+            mac: &request.mac.to_string(),
             boot: boot.as_str(),
         })?;
         // A kernel out of the image is told of its root by name, and finds the disk in the iBFT; others are told all.
@@ -174,9 +199,10 @@ impl BootDirector {
             return;
         };
         let why = match why {
-            NotServed::Unknown => "no [[device]] has this MAC address",
-            NotServed::TooManyUnknown => "too many machines without a [[device]]",
-            NotServed::Unreadable => "its state cannot be read",
+            NotServed::Unknown => "no device has this MAC address".to_owned(),
+            NotServed::TooManyUnknown => "too many machines that no administrator has added".to_owned(),
+            NotServed::Unreadable => "its state cannot be read".to_owned(),
+            NotServed::NotAdded(why) => format!("it cannot be added: {why}"),
         };
         tracing::warn!(%mac, held_back, "{what} not answered: {why}");
     }

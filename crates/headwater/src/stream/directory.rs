@@ -8,9 +8,10 @@ use iscsi::directory::{
 
 use super::accounts::Protocol;
 use super::boot_id::BootIds;
-use super::device::{DeviceSlot, NotOpened, SessionEnder};
-use super::devices::Devices;
+use super::device::{NotOpened, SessionEnder, Wish};
+use super::devices::{Devices, Served};
 use super::director::LUN;
+use super::known::Proof;
 use super::names::TargetName;
 use crate::timeline::Recorder;
 use crate::timeline::record::Program;
@@ -30,9 +31,9 @@ pub struct BootDirectory {
 
 impl Directory for BootDirectory {
     fn discover(&self, attempt: &LoginAttempt) -> Vec<IscsiName> {
-        let slot = self.devices.by_initiator(&attempt.initiator);
-        let name = slot.and_then(|slot| {
-            let name = TargetName { device: slot.device.name.clone(), boot: None };
+        let device = self.devices.by_initiator(&attempt.initiator);
+        let name = device.and_then(|device| {
+            let name = TargetName { device: device.name, boot: None };
             IscsiName::parse(&name.format(&self.devices.config().iscsi.iqn_prefix))
         });
         name.into_iter().collect()
@@ -43,19 +44,23 @@ impl Directory for BootDirectory {
         if let (Some(other), Some(_)) = (config.redirect, &attempt.target) {
             return Err(Refusal::MovedTemporarily(other));
         }
-        let slot = match &attempt.target {
-            Some(target) => Some(self.admit(attempt, target)?.1),
+        let device = match &attempt.target {
+            Some(target) => Some(self.admit(attempt, target)?.1.device),
             // Discovery: whoever has no device sees nothing.
             None => self.devices.by_initiator(&attempt.initiator),
         };
-        let chap = slot.and_then(|slot| slot.device.chap.clone());
-        Ok(chap.map_or(Authentication::None, |chap| {
-            let named = |user, secret: String| ChapSecret { user, secret: secret.into_bytes() };
-            Authentication::Chap(ChapCredentials {
-                initiator: named(chap.user, chap.secret),
-                target: chap.target.map(|(user, secret)| named(user, secret)),
-                allows_md5: config.chap_md5,
-            })
+        let chap = match device.map_or(Proof::None, |device| device.proof) {
+            Proof::None => return Ok(Authentication::None),
+            Proof::Chap(chap) => chap,
+            Proof::Unknown(secret) => {
+                return Err(Refusal::NotAuthorized(format!("this server has no CHAP secret \"{secret}\"")));
+            }
+        };
+        let named = |user, secret: String| ChapSecret { user, secret: secret.into_bytes() };
+        Ok(Authentication::Chap(ChapCredentials {
+            initiator: named(chap.user, chap.secret),
+            target: chap.target.map(|(user, secret)| named(user, secret)),
+            allows_md5: config.chap_md5,
         }))
     }
 
@@ -63,63 +68,62 @@ impl Directory for BootDirectory {
         let Some(name) = &attempt.target else {
             return Err(Refusal::NotFound("a discovery session opens nothing".to_owned()));
         };
-        let (target, slot) = self.admit(attempt, name)?;
+        let (target, Served { device, slot }) = self.admit(attempt, name)?;
         let fresh = self.ids.mint(self.recorder.clock().now()).map_err(|error| {
             tracing::error!(%error, "no random bytes for a boot id");
             Refusal::Unavailable("the server cannot make a boot id".to_owned())
         })?;
         let ender = self.ender.get().map(AsRef::as_ref);
-        let opened = slot.open(target.boot.as_ref(), Some(name), &fresh, ender).map_err(refusal)?;
-        let device = &slot.device;
+        let decide = || self.devices.decide(device.id);
+        let wish = Wish { boot: target.boot.as_ref(), target: Some(name), fresh: &fresh, decide: &decide };
+        let opened = slot.open(&wish, ender).map_err(refusal)?;
         let boot = NewBoot {
             id: opened.boot.as_str(),
             device: &device.name,
-            mac: Some(device.mac),
-            vdisk: &device.vdisk,
+            mac: device.mac,
+            vdisk: &opened.disk.name,
             target: name.as_str(),
         };
         let observer = self.recorder.login(&boot, Program::Initiator(attempt.isid.0), Some(attempt.peer));
         tracing::info!(
             device = device.name.as_str(),
             boot = opened.boot.as_str(),
-            vdisk = device.vdisk,
+            vdisk = opened.disk.name,
+            version = %opened.disk.number,
             peer = %attempt.peer,
             "{}",
             if opened.began { "login: boot begins" } else { "login: boot goes on" }
         );
         Ok(Grant {
+            account: self.devices.account(&device, &opened.disk, Protocol::Iscsi),
             units: vec![(LUN, opened.unit)],
             coexistence: Coexistence::Exclusive,
             observer: Arc::new(observer),
-            account: self.devices.account(device, Protocol::Iscsi),
         })
     }
 }
 
 impl BootDirectory {
     /// LUN masking: whether this initiator may use this target. The target server logs refusals.
-    fn admit(
-        &self,
-        attempt: &LoginAttempt,
-        name: &IscsiName,
-    ) -> Result<(TargetName, Arc<DeviceSlot>), Refusal> {
+    fn admit(&self, attempt: &LoginAttempt, name: &IscsiName) -> Result<(TargetName, Served), Refusal> {
         let target = TargetName::parse(&self.devices.config().iscsi.iqn_prefix, name);
         let found = target.and_then(|target| {
-            let slot = self.devices.by_name(&target.device)?;
-            Some((target, slot))
+            let served = self.devices.by_name(&target.device)?;
+            Some((target, served))
         });
-        let Some((target, slot)) = found else {
+        let Some((target, served)) = found else {
             return Err(Refusal::NotFound(format!(
                 "no device has the target {name}, which {} wants",
                 attempt.initiator
             )));
         };
-        if slot.device.initiator != attempt.initiator {
-            let (expected, found) = (&slot.device.initiator, &attempt.initiator);
-            let why = format!("device \"{}\" belongs to initiator {expected}, not {found}", slot.device.name);
+        let device = &served.device;
+        if device.initiator != attempt.initiator {
+            let (expected, found) = (&device.initiator, &attempt.initiator);
+            let why = format!("device \"{}\" belongs to initiator {expected}, not {found}", device.name);
             return Err(Refusal::NotAuthorized(why));
         }
-        Ok((target, slot))
+        Ok((target, served))
     }
 }
 

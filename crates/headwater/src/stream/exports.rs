@@ -18,9 +18,11 @@ use vdisk::BootId;
 
 use super::access;
 use super::accounts::Protocol;
+use super::boot_disk::BootDisk;
 use super::boot_id::BootIds;
-use super::device::{DeviceSlot, NotOpened, SessionEnder};
-use super::devices::Devices;
+use super::device::{NotOpened, SessionEnder, Wish};
+use super::devices::{Devices, Served};
+use super::known::KnownDevice;
 use super::names::ExportName;
 use crate::config::Nbd;
 use crate::timeline::Recorder;
@@ -34,7 +36,11 @@ const DENIED: &str = "there is no such export for this client; the server's log 
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 
 /// A disk and who hears of its use.
-type InUse = (Arc<dyn BlockDevice>, Arc<dyn ExportObserver>);
+struct InUse {
+    disk: BootDisk,
+    contents: Arc<dyn BlockDevice>,
+    observer: Arc<dyn ExportObserver>,
+}
 
 /// Decides for the NBD server.
 pub struct BootExports {
@@ -54,14 +60,13 @@ pub struct BootExports {
 impl Exports for BootExports {
     fn list(&self, peer: &Peer) -> Vec<Listed> {
         let devices = self.devices.all();
-        let own =
-            devices.iter().filter(|slot| access::device(&self.access, peer, &slot.device, false).is_ok());
-        let own = own.map(|slot| Listed {
-            name: ExportName::Device(slot.device.name.clone(), None).to_string(),
-            description: device_description(slot),
+        let own = devices.iter().filter(|device| access::device(&self.access, peer, device, false).is_ok());
+        let own = own.map(|device| Listed {
+            name: ExportName::Device(device.name.clone(), None).to_string(),
+            description: device_description(device),
         });
         let vdisks = match access::vdisks(&self.access, peer) {
-            Ok(()) => self.devices.images().names(),
+            Ok(()) => self.devices.vdisk_names(),
             Err(_) => Vec::new(),
         };
         let vdisks = vdisks.into_iter().map(|name| Listed {
@@ -74,7 +79,7 @@ impl Exports for BootExports {
     fn open(&self, name: &str, purpose: Purpose, peer: &Peer) -> Result<Export, Refusal> {
         let opened = match ExportName::parse(name) {
             Some(ExportName::Device(device, boot)) => match self.devices.by_name(&device) {
-                Some(slot) => self.open_device(&slot, boot.as_ref(), purpose, peer),
+                Some(served) => self.open_device(&served, boot.as_ref(), purpose, peer),
                 None => Err(Refusal::Unknown(format!("there is no device \"{device}\""))),
             },
             Some(ExportName::Vdisk(vdisk)) => self.open_vdisk(&vdisk, peer),
@@ -101,77 +106,76 @@ impl BootExports {
 
     fn open_device(
         &self,
-        slot: &Arc<DeviceSlot>,
+        served: &Served,
         boot: Option<&BootId>,
         purpose: Purpose,
         peer: &Peer,
     ) -> Result<Export, Refusal> {
-        access::device(&self.access, peer, &slot.device, boot.is_some()).map_err(Refusal::NotAllowed)?;
+        let device = &served.device;
+        access::device(&self.access, peer, device, boot.is_some()).map_err(Refusal::NotAllowed)?;
         let fresh = self.ids.mint(self.recorder.clock().now()).map_err(|error| {
             tracing::error!(%error, "no random bytes for a boot id");
             Refusal::Unavailable("the server cannot make a boot id".to_owned())
         })?;
-        let (device, observer): InUse = match purpose {
+        let decide = || self.devices.decide(device.id);
+        let wish = Wish { boot, target: None, fresh: &fresh, decide: &decide };
+        let InUse { disk, contents, observer } = match purpose {
             Purpose::Look => {
-                let geometry = slot.look(boot, &fresh).map_err(refusal)?;
-                (Arc::new(Preview(geometry)), Arc::new(Unobserved))
+                let (geometry, disk) = served.slot.look(&wish).map_err(refusal)?;
+                InUse { disk, contents: Arc::new(Preview(geometry)), observer: Arc::new(Unobserved) }
             }
-            Purpose::Use => self.begin_use(slot, boot, &fresh, peer)?,
+            Purpose::Use => self.begin_use(served, &wish, peer)?,
         };
         Ok(Export {
-            device,
-            description: device_description(slot),
+            device: contents,
+            description: device_description(device),
             read_only: false,
             // All connections share the volume, and its flush is that of the whole write cache.
             multi_conn: true,
             // A hole in the write cache; a private image may have to store zeros.
-            fast_zero: !slot.device.is_private(),
+            fast_zero: !disk.is_written(),
             observer,
-            account: self.devices.account(&slot.device, Protocol::Nbd),
+            account: self.devices.account(device, &disk, Protocol::Nbd),
         })
     }
 
-    fn begin_use(
-        &self,
-        slot: &Arc<DeviceSlot>,
-        boot: Option<&BootId>,
-        fresh: &BootId,
-        peer: &Peer,
-    ) -> Result<InUse, Refusal> {
+    fn begin_use(&self, served: &Served, wish: &Wish<'_>, peer: &Peer) -> Result<InUse, Refusal> {
         let ender = self.ender.get().map(AsRef::as_ref);
-        let opened = slot.open(boot, None, fresh, ender).map_err(refusal)?;
-        let device = &slot.device;
+        let opened = served.slot.open(wish, ender).map_err(refusal)?;
+        let device = &served.device;
         let boot = NewBoot {
             id: opened.boot.as_str(),
             device: &device.name,
-            mac: Some(device.mac),
-            vdisk: &device.vdisk,
-            target: &ExportName::Device(device.name.clone(), boot.cloned()).to_string(),
+            mac: device.mac,
+            vdisk: &opened.disk.name,
+            target: &ExportName::Device(device.name.clone(), wish.boot.cloned()).to_string(),
         };
         let observer = self.recorder.login(&boot, Program::NbdClient, socket_address(peer));
         tracing::info!(
             device = device.name.as_str(),
             boot = opened.boot.as_str(),
-            vdisk = device.vdisk,
+            vdisk = opened.disk.name,
+            version = %opened.disk.number,
             peer = %peer.address,
             "{}",
             if opened.began { "NBD export in use: boot begins" } else { "NBD export in use: boot goes on" }
         );
-        Ok((opened.device, Arc::new(observer)))
+        Ok(InUse { disk: opened.disk, contents: opened.device, observer: Arc::new(observer) })
     }
 
     fn open_vdisk(&self, vdisk: &str, peer: &Peer) -> Result<Export, Refusal> {
         access::vdisks(&self.access, peer).map_err(Refusal::NotAllowed)?;
-        let image = self.devices.images().get(vdisk);
-        let image = image.ok_or_else(|| Refusal::Unknown(format!("there is no vDisk \"{vdisk}\"")))?;
+        let found = self.devices.to_read(vdisk).map_err(Refusal::Unavailable)?;
+        let (disk, image) =
+            found.ok_or_else(|| Refusal::Unknown(format!("there is no vDisk \"{vdisk}\"")))?;
         Ok(Export {
-            device: Arc::clone(&image.device),
+            device: image,
             description: format!("vDisk {vdisk}, read-only"),
             read_only: true,
             multi_conn: true,
             fast_zero: false,
             observer: Arc::new(Unobserved),
-            account: self.devices.accounts().of_vdisk(vdisk, Protocol::Nbd),
+            account: self.devices.accounts().of_vdisk(vdisk, &disk.image.path, Protocol::Nbd),
         })
     }
 
@@ -193,12 +197,12 @@ impl std::fmt::Debug for BootExports {
     }
 }
 
-fn device_description(slot: &DeviceSlot) -> String {
-    let device = &slot.device;
-    if device.is_private() {
-        return format!("vDisk {}, written by {} itself", device.vdisk, device.name);
+fn device_description(device: &KnownDevice) -> String {
+    let (name, vdisk) = (&device.name, device.vdisk_name());
+    if device.is_private {
+        return format!("vDisk {vdisk}, written by {name} itself");
     }
-    format!("vDisk {} with the write cache of {}", device.vdisk, device.name)
+    format!("vDisk {vdisk} with the write cache of {name}")
 }
 
 fn socket_address(peer: &Peer) -> Option<SocketAddr> {

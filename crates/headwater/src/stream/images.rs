@@ -1,172 +1,175 @@
-//! The golden images: opened once, when the server starts, and shared by all devices.
+//! The golden images that are open: each once, as long as somebody uses it, for all who do.
 //!
 //! A vDisk is the leaf of a chain as a rule: a version on older ones, whose files lie in its store. All devices of a version
 //! share one opening of it, with its map; what versions have in common they share in the page cache, being the same files.
-//! Each file is locked for reading while it is served, so that nobody changes it in place.
+//! The first boot of a version opens it, and the last that ends closes it. Each file is locked for reading meanwhile, so
+//! that nobody changes it in place, and held to its [mark](mod@mark) when it is opened: a file that somebody changed behind
+//! the catalogue's back is not served.
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use anyhow::Context;
-use block::BlockDevice;
+use block::{
+    Allocation, BlockDevice, BlockError, ByteLength, ByteOffset, ByteRange, FileSpan, Geometry, Patience,
+};
 use diskimage::chain::Parents;
 use diskimage::storage::ReadLock;
 use diskimage::{Format, Image, OpenOptions};
+use serde::{Deserialize, Serialize};
 use vdisk::ImageFingerprint;
 
+use super::mark::{self, Marks};
 use super::names::fnv1a_128;
-use super::private::PrivateImage;
-use crate::config::{Config, ImageFormat, Vdisk};
+use crate::config::ImageFormat;
 
-/// An open image.
-#[derive(Clone, Debug)]
-pub struct GoldenImage {
-    /// The vDisk's name, without a version: what the disk is recognised by is the same for all of them.
-    pub name: String,
-    /// The image.
-    pub device: Arc<dyn BlockDevice>,
-    /// Stands for its contents.
-    pub fingerprint: ImageFingerprint,
+/// Where an image is, and how it is opened.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ImageAt {
+    /// Its file.
+    pub path: PathBuf,
+    /// The store that it lies in, out of which none of its parents may lie; `None`: its own folder.
+    pub store: Option<PathBuf>,
+    /// Its format; `None`: what the file's contents say.
+    pub format: Option<ImageFormat>,
 }
 
-/// All open images, by the names of their vDisks.
-#[derive(Debug, Default)]
-pub struct Images {
-    by_name: HashMap<String, GoldenImage>,
-    /// Those that a device writes itself.
-    private: HashMap<String, Arc<PrivateImage>>,
+impl ImageAt {
+    /// How it is opened: its parents lie in its store and nowhere else.
+    #[must_use]
+    pub fn options(&self) -> OpenOptions {
+        let format = self.format.map(|format| match format {
+            ImageFormat::Raw => Format::Raw,
+            ImageFormat::Vhd => Format::Vhd,
+            ImageFormat::Vhdx => Format::Vhdx,
+        });
+        let parents = self.store.clone().map_or(Parents::Beside, Parents::In);
+        OpenOptions { format, parents, ..OpenOptions::default() }
+    }
+
+    /// Opens it for reading, with its files locked for as long as the locks are kept.
+    ///
+    /// # Errors
+    /// It is damaged, is being changed, or of a format that devices are not served from.
+    pub fn open(&self) -> anyhow::Result<(Image, Vec<ReadLock>)> {
+        // What the files say of each other is only sure once nobody can change them any more: they are opened to know
+        // which they are, locked, and opened again.
+        let locks = self.locks(&Image::open(&self.path, self.options())?)?;
+        let image = Image::open(&self.path, self.options())?;
+        // A disk in several files has no one file that tells when its contents change, and expanding clusters at every
+        // device's every read helps nobody.
+        let format = image.format();
+        anyhow::ensure!(
+            matches!(format, Format::Raw | Format::Vhd | Format::Vhdx),
+            "it is a {format} image; devices are served from raw, VHD and VHDX images: convert it to VHDX"
+        );
+        Ok((image, locks))
+    }
+
+    fn locks(&self, image: &Image) -> anyhow::Result<Vec<ReadLock>> {
+        let layers = image.layers();
+        let paths = layers.iter().map(|layer| layer.path.as_deref().unwrap_or(&self.path));
+        paths.map(|path| Ok(ReadLock::take(path)?)).collect()
+    }
+}
+
+/// An open image, as long as somebody uses it.
+#[derive(Debug)]
+pub struct GoldenImage {
+    image: Image,
+    /// Stands for its contents.
+    pub fingerprint: ImageFingerprint,
     /// Of every file: nobody changes it while it is served.
     _locks: Vec<ReadLock>,
 }
 
+/// All open images.
+#[derive(Debug, Default)]
+pub struct Images {
+    /// Locked for moments; each entry for as long as its image is opened, so that openings of different images do not wait
+    /// for each other, and a thousand devices that boot at once open theirs once.
+    open: Mutex<HashMap<ImageAt, Arc<Mutex<Weak<GoldenImage>>>>>,
+}
+
 impl Images {
-    /// Opens every vDisk's image: each file that is a vDisk once, however many names it has.
+    /// The image, opened unless it is open. May wait for storage.
     ///
     /// # Errors
-    /// The first that cannot be opened, with vDisk, file and reason.
-    pub fn open(config: &Config) -> anyhow::Result<Self> {
-        let mut images = Self::default();
-        for vdisk in config.vdisks.iter().filter(|vdisk| is_written(config, vdisk)) {
-            // A file of several names is opened for the one that its device knows.
-            if config.devices.iter().any(|device| device.is_private() && device.vdisk == vdisk.name) {
-                let image = PrivateImage::open(base_name(&vdisk.name).to_owned(), vdisk)
-                    .with_context(|| about(vdisk))?;
-                images.private.insert(vdisk.name.clone(), Arc::new(image));
-            }
+    /// It cannot be opened, or a file of it is not what its mark says.
+    pub fn open(&self, at: &ImageAt, marks: &Marks) -> anyhow::Result<Arc<GoldenImage>> {
+        let entry = {
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            // An entry that is being opened has a second owner.
+            open.retain(|_, entry| {
+                Arc::strong_count(entry) > 1
+                    || entry.try_lock().is_ok_and(|image| Weak::strong_count(&image) > 0)
+            });
+            Arc::clone(open.entry(at.clone()).or_default())
+        };
+        let mut entry = entry.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(image) = entry.upgrade() {
+            return Ok(image);
         }
-        let mut by_path: HashMap<&Path, GoldenImage> = HashMap::new();
-        for vdisk in config.vdisks.iter().filter(|vdisk| !is_written(config, vdisk)) {
-            let image = match by_path.get(vdisk.path.as_path()) {
-                Some(image) => image.clone(),
-                None => {
-                    let (image, locks) = open(vdisk).with_context(|| about(vdisk))?;
-                    images._locks.extend(locks);
-                    by_path.insert(&vdisk.path, image.clone());
-                    image
-                }
-            };
-            let name = base_name(&vdisk.name).to_owned();
-            images.by_name.insert(vdisk.name.clone(), GoldenImage { name, ..image });
-        }
-        Ok(images)
-    }
-
-    /// Opens every vDisk's image for reading, to tell whether a server could; private ones may be in use by one.
-    ///
-    /// # Errors
-    /// The first that cannot be opened, with vDisk, file and reason.
-    pub fn check(config: &Config) -> anyhow::Result<()> {
-        for vdisk in &config.vdisks {
-            let checked = if is_written(config, vdisk) {
-                Image::open(&vdisk.path, options(vdisk)).map(drop).map_err(anyhow::Error::from)
-            } else {
-                open(vdisk).map(drop)
-            };
-            checked.with_context(|| about(vdisk))?;
-        }
-        Ok(())
-    }
-
-    /// The image that a device writes itself.
-    #[must_use]
-    pub fn private(&self, vdisk: &str) -> Option<&Arc<PrivateImage>> {
-        self.private.get(vdisk)
-    }
-
-    /// The names of all vDisks that are read alone, in order.
-    #[must_use]
-    pub fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.by_name.keys().cloned().collect();
-        names.sort_unstable();
-        names
-    }
-
-    /// The image of a vDisk that is read alone.
-    #[must_use]
-    pub fn get(&self, vdisk: &str) -> Option<&GoldenImage> {
-        self.by_name.get(vdisk)
+        let about = || format!("the image {} cannot be used", at.path.display());
+        let image = Arc::new(open(at, marks).with_context(about)?);
+        *entry = Arc::downgrade(&image);
+        Ok(image)
     }
 }
 
-fn about(vdisk: &Vdisk) -> String {
-    format!("vDisk \"{}\": its image {} cannot be used", vdisk.name, vdisk.path.display())
-}
-
-/// Whether a device writes the file of this vDisk.
-fn is_written(config: &Config, vdisk: &Vdisk) -> bool {
-    let mut private = config.devices.iter().filter(|device| device.is_private());
-    private.any(|device| config.vdisk(&device.vdisk).is_some_and(|own| own.path == vdisk.path))
-}
-
-/// A vDisk's name without its version.
-fn base_name(vdisk: &str) -> &str {
-    vdisk.split_once('@').map_or(vdisk, |(name, _)| name)
-}
-
-/// An image for all that boot it, and the locks of its files.
-fn open(vdisk: &Vdisk) -> anyhow::Result<(GoldenImage, Vec<ReadLock>)> {
-    let options = options(vdisk);
-    // What the files say of each other is only sure once nobody can change them any more: they are opened to know which
-    // they are, locked, and opened again.
-    let locks = locks(vdisk, &Image::open(&vdisk.path, options.clone())?)?;
-    let image = Image::open(&vdisk.path, options)?;
+fn open(at: &ImageAt, marks: &Marks) -> anyhow::Result<GoldenImage> {
+    let (image, locks) = at.open()?;
+    mark::check(&image, marks)?;
+    let fingerprint = fingerprint(&at.path, &image)?;
     let info = image.info();
-    // A disk in several files has no one file that tells when its contents change, and expanding clusters at every
-    // device's every read helps nobody.
-    anyhow::ensure!(
-        matches!(info.format, Format::Raw | Format::Vhd | Format::Vhdx),
-        "it is a {} image; devices are served from raw, VHD and VHDX images: convert it to VHDX",
-        info.format
-    );
-    let fingerprint = fingerprint(&vdisk.path, &image)?;
     tracing::info!(
-        vdisk = vdisk.name,
-        file = %vdisk.path.display(),
+        file = %at.path.display(),
         format = ?info.format,
         size = %info.virtual_size,
         files = image.layers().len(),
         log_replayed = info.log_replayed,
         "image opened"
     );
-    Ok((GoldenImage { name: vdisk.name.clone(), device: Arc::new(image), fingerprint }, locks))
+    Ok(GoldenImage { image, fingerprint, _locks: locks })
 }
 
-/// How a vDisk's image is opened: its parents lie in its store and nowhere else.
-pub(super) fn options(vdisk: &Vdisk) -> OpenOptions {
-    let format = vdisk.format.map(|format| match format {
-        ImageFormat::Raw => Format::Raw,
-        ImageFormat::Vhd => Format::Vhd,
-        ImageFormat::Vhdx => Format::Vhdx,
-    });
-    let parents = vdisk.store.clone().map_or(Parents::Beside, Parents::In);
-    OpenOptions { format, parents, ..OpenOptions::default() }
-}
+impl BlockDevice for GoldenImage {
+    fn geometry(&self) -> Geometry {
+        self.image.geometry()
+    }
 
-fn locks(vdisk: &Vdisk, image: &Image) -> anyhow::Result<Vec<ReadLock>> {
-    let layers = image.layers();
-    let paths = layers.iter().map(|layer| layer.path.as_deref().unwrap_or(&vdisk.path));
-    paths.map(|path| Ok(ReadLock::take(path)?)).collect()
+    fn read(&self, at: ByteOffset, buffer: &mut [u8], patience: Patience) -> Result<(), BlockError> {
+        self.image.read(at, buffer, patience)
+    }
+
+    fn write(&self, at: ByteOffset, data: &[u8], patience: Patience) -> Result<(), BlockError> {
+        self.image.write(at, data, patience)
+    }
+
+    fn flush(&self, patience: Patience) -> Result<(), BlockError> {
+        self.image.flush(patience)
+    }
+
+    fn discard(&self, range: ByteRange, patience: Patience) -> Result<(), BlockError> {
+        self.image.discard(range, patience)
+    }
+
+    fn write_zeroes(&self, range: ByteRange, patience: Patience) -> Result<(), BlockError> {
+        self.image.write_zeroes(range, patience)
+    }
+
+    fn allocation(
+        &self,
+        range: ByteRange,
+        patience: Patience,
+    ) -> Result<(Allocation, ByteLength), BlockError> {
+        self.image.allocation(range, patience)
+    }
+
+    fn file_span(&self, range: ByteRange, patience: Patience) -> Option<FileSpan> {
+        self.image.file_span(range, patience)
+    }
 }
 
 /// What changes whenever the contents do: the disk's own id, and of its file the length and time of modification; of a
@@ -196,4 +199,30 @@ fn length_and_time(path: &Path) -> std::io::Result<[u8; 16]> {
     #[allow(clippy::cast_possible_truncation, reason = "the low 64 bits tell times apart for centuries")]
     let modified = modified_ns as u64;
     Ok(((u128::from(file.len()) << 64) | u128::from(modified)).to_be_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(directory: &Path) -> ImageAt {
+        let path = directory.join("golden.raw");
+        std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        ImageAt { path, store: None, format: Some(ImageFormat::Raw) }
+    }
+
+    #[test]
+    fn image_is_opened_once_for_all_and_closed_with_its_last_user() {
+        let directory = tempfile::tempdir().unwrap();
+        let (images, at) = (Images::default(), raw(directory.path()));
+        let one = images.open(&at, &Marks::default()).unwrap();
+        let two = images.open(&at, &Marks::default()).unwrap();
+        assert!(Arc::ptr_eq(&one, &two));
+        let locked = || diskimage::storage::EditLock::take(&at.path).is_err();
+        drop(one);
+        assert!(locked(), "somebody uses it");
+        drop(two);
+        assert!(!locked(), "nobody uses it");
+        assert!(images.open(&at, &Marks::default()).is_ok(), "opened anew");
+    }
 }

@@ -11,10 +11,13 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use block::BlockDevice;
+use farm::model::{VdiskId, VersionId};
+use farm::snapshot::VdiskFacts;
 use guest::{BootEntry, FileOnDisk};
 
-use super::images::Images;
-use crate::config::{DirectKernel, KernelSource, Vdisk};
+use super::boot_disk::BootDisk;
+use super::devices::Devices;
+use crate::config::{DirectKernel, KernelSource};
 
 /// How much of a file is copied at once.
 const PIECE_BYTES: usize = 1 << 20;
@@ -37,9 +40,18 @@ pub struct Kernel {
 /// The kernels of all vDisks that have one.
 #[derive(Debug, Default)]
 pub struct Kernels {
-    by_vdisk: HashMap<String, Kernel>,
+    by_vdisk: HashMap<VdiskId, Prepared>,
     /// The files behind them, by the names that they are served as.
     placed: Vec<(String, PathBuf)>,
+}
+
+#[derive(Debug)]
+struct Prepared {
+    /// What the configuration says.
+    direct: DirectKernel,
+    kernel: Kernel,
+    /// The version that it was found in; `None`: it lies beside the image, and goes with all of them.
+    version: Option<VersionId>,
 }
 
 impl Kernels {
@@ -48,36 +60,41 @@ impl Kernels {
     ///
     /// # Errors
     /// The first that cannot be had, with vDisk and reason.
-    pub fn prepare(vdisks: &[Vdisk], images: &Images, directory: &Path) -> anyhow::Result<Self> {
+    pub fn prepare(devices: &Devices, directory: &Path) -> anyhow::Result<Self> {
         let mut kernels = Self::default();
         if directory.exists() {
             fs::remove_dir_all(directory).with_context(|| {
                 format!("what an earlier server left in {} cannot be removed", directory.display())
             })?;
         }
-        for vdisk in vdisks {
-            let Some(kernel) = &vdisk.kernel else { continue };
+        let snapshot = devices.farm().snapshot();
+        for facts in snapshot.vdisks() {
+            let Some(own) = devices.local().vdisk(&snapshot, &facts.vdisk) else { continue };
+            let Some(direct) = &own.kernel else { continue };
             kernels
-                .add(vdisk, kernel, images, directory)
-                .with_context(|| format!("vDisk \"{}\": its kernel cannot be had", vdisk.name))?;
+                .add(devices, facts, &own.name, direct, directory)
+                .with_context(|| format!("vDisk \"{}\": its kernel cannot be had", own.name))?;
         }
         Ok(kernels)
     }
 
     fn add(
         &mut self,
-        vdisk: &Vdisk,
-        kernel: &DirectKernel,
-        images: &Images,
+        devices: &Devices,
+        facts: &VdiskFacts,
+        vdisk: &str,
+        direct: &DirectKernel,
         directory: &Path,
     ) -> anyhow::Result<()> {
-        let name = format!("{}.kernel", vdisk.name);
-        let initrd_name = format!("{}.initrd", vdisk.name);
-        let (own, initrd, options) = match &kernel.source {
-            KernelSource::Files { kernel, initrd } => (kernel.clone(), initrd.clone(), None),
+        let name = format!("{vdisk}.kernel");
+        let initrd_name = format!("{vdisk}.initrd");
+        let (own, initrd, options, version) = match &direct.source {
+            KernelSource::Files { kernel, initrd } => (kernel.clone(), initrd.clone(), None, None),
             KernelSource::Image { entry } => {
-                let image = images.get(&vdisk.name).context("its image is not open")?;
-                let entry = choose(&image.device, entry.as_deref())?;
+                let (disk, image) =
+                    devices.read_vdisk(facts, None).map_err(anyhow::Error::msg)?.context("it is private")?;
+                let image = image as Arc<dyn BlockDevice>;
+                let entry = choose(&image, entry.as_deref())?;
                 netboot::script::check_command_line(&entry.options).map_err(|why| {
                     anyhow::anyhow!(
                         "the options of its boot entry \"{}\" cannot be handed on: {why}",
@@ -86,33 +103,38 @@ impl Kernels {
                 })?;
                 fs::create_dir_all(directory)?;
                 let own = directory.join(&name);
-                copy_out(&image.device, std::slice::from_ref(&entry.kernel), &own)?;
+                copy_out(&image, std::slice::from_ref(&entry.kernel), &own)?;
                 let initrd = (!entry.initrds.is_empty()).then(|| directory.join(&initrd_name));
                 if let Some(path) = &initrd {
-                    copy_out(&image.device, &entry.initrds, path)?;
+                    copy_out(&image, &entry.initrds, path)?;
                 }
                 tracing::info!(
-                    vdisk = vdisk.name,
+                    vdisk,
+                    version = %disk.number,
                     entry = entry.id,
                     source = %entry.source,
                     kernel = entry.kernel.path,
                     "kernel taken out of the image"
                 );
-                (own, initrd, Some(entry.options))
+                (own, initrd, Some(entry.options), Some(disk.version))
             }
         };
-        let served =
+        let kernel =
             Kernel { name: name.clone(), initrd: initrd.as_ref().map(|_| initrd_name.clone()), options };
         self.placed.push((name, own));
         self.placed.extend(initrd.map(|path| (initrd_name, path)));
-        self.by_vdisk.insert(vdisk.name.clone(), served);
+        self.by_vdisk.insert(facts.vdisk.id, Prepared { direct: direct.clone(), kernel, version });
         Ok(())
     }
 
-    /// The kernel of a vDisk.
+    /// The kernel that a disk is started with, and what the configuration says of it; `None`: firmware boots from the disk.
+    /// So it does from a version whose own kernel was not taken out when the server started: the kernel of another one may
+    /// not fit it.
     #[must_use]
-    pub fn get(&self, vdisk: &str) -> Option<&Kernel> {
-        self.by_vdisk.get(vdisk)
+    pub fn of(&self, disk: &BootDisk) -> Option<(&DirectKernel, &Kernel)> {
+        let prepared = self.by_vdisk.get(&disk.vdisk)?;
+        let fits = prepared.version.is_none_or(|version| version == disk.version);
+        fits.then_some((&prepared.direct, &prepared.kernel))
     }
 
     /// The boot files: the name that each is served as, and where it is.

@@ -13,6 +13,7 @@
 //! while its disk is opened: its own logins wait for each other, and for nobody else's.
 pub mod access;
 pub mod accounts;
+pub mod boot_disk;
 pub mod boot_id;
 pub mod device;
 pub mod devices;
@@ -21,5 +22,7 @@ pub mod directory;
 pub mod exports;
 pub mod images;
 pub mod kernels;
+pub mod known;
+pub mod mark;
 pub mod names;
 pub mod private;

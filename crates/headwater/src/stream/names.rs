@@ -71,6 +71,12 @@ impl std::fmt::Display for ExportName {
     }
 }
 
+/// A vDisk's name without its version.
+#[must_use]
+pub fn base_name(vdisk: &str) -> &str {
+    vdisk.split_once('@').map_or(vdisk, |(name, _)| name)
+}
+
 /// By what a device recognises its disk: the same at every boot, another for another device or vDisk.
 #[must_use]
 pub fn unit_identity(device: &DeviceName, vdisk: &str) -> UnitIdentity {
@@ -84,7 +90,7 @@ pub fn unit_identity(device: &DeviceName, vdisk: &str) -> UnitIdentity {
 }
 
 /// FNV-1a with 128 bits (draft-eastlake-fnv §5): it must be the same in every version of Headwater.
-pub(super) fn fnv1a_128(bytes: &[u8]) -> u128 {
+pub(crate) fn fnv1a_128(bytes: &[u8]) -> u128 {
     const OFFSET_BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     bytes.iter().fold(OFFSET_BASIS, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME))

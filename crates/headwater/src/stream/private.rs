@@ -1,8 +1,8 @@
-//! A private image: a vDisk that one device writes itself, without a write cache.
+//! A private image: a vDisk, or a version under maintenance, that one device writes itself, without a write cache.
 //!
-//! The image is open for writing as long as the server runs, and locked: nobody else reads or changes it. Each boot of
-//! the device gets a [`PrivateUse`] of it, which ends with the boot, so that what an earlier one has still under way cannot
-//! reach the disk of the next.
+//! The image is open for writing as long as a boot of the device has it, and locked: nobody else reads or changes it. Each
+//! boot gets a [`PrivateUse`] of it, which ends with the boot, so that what an earlier one has still under way cannot reach
+//! the disk of the next. A version under maintenance is such an image too.
 //!
 //! What a flush has acknowledged survives anything; what came after it lies partly in this process's memory. A device that
 //! runs must not go on with a disk that lost writes without its knowledge: after a server that ended without
@@ -15,14 +15,13 @@ use diskimage::chain::Store;
 use diskimage::storage::ReadLock;
 use diskimage::{Image, MutableImage};
 
-use super::images::options;
-use crate::config::{ImageFormat, Vdisk};
+use super::images::ImageAt;
+use super::mark::{self, Marks};
+use crate::config::ImageFormat;
 
 /// An image that one device writes.
 #[derive(Debug)]
 pub struct PrivateImage {
-    /// The vDisk's name, without a version.
-    pub name: String,
     geometry: Geometry,
     image: Mutex<Option<Arc<MutableImage>>>,
     /// Of its parents.
@@ -30,26 +29,30 @@ pub struct PrivateImage {
 }
 
 impl PrivateImage {
-    /// Opens a vDisk's image for writing.
+    /// Opens an image for writing.
     ///
     /// # Errors
-    /// It is damaged, in use, or the parent of another.
-    pub fn open(name: String, vdisk: &Vdisk) -> anyhow::Result<Self> {
-        let parent = match vdisk.format {
+    /// It is damaged, in use, or the parent of another; or one below it is not what its mark says.
+    pub fn open(at: &ImageAt, marks: &Marks) -> anyhow::Result<Self> {
+        let options = at.options();
+        let parent = match at.format {
             Some(ImageFormat::Raw) => None,
-            _ => Image::open_parent_of(&vdisk.path, options(vdisk))?,
+            _ => Image::open_parent_of(&at.path, options.clone())?,
         };
         let layers = parent.as_ref().map(Image::layers).unwrap_or_default();
         let paths = layers.iter().filter_map(|layer| layer.path.as_deref());
         let locks = paths.map(ReadLock::take).collect::<Result<_, _>>()?;
-        let store = match &vdisk.store {
+        if let Some(parent) = &parent {
+            mark::check(parent, marks)?;
+        }
+        let store = match &at.store {
             Some(root) => Store::open(root),
-            None => Store::around(&vdisk.path),
+            None => Store::around(&at.path),
         };
         let parent = parent.map(|parent| Arc::new(parent) as Arc<dyn BlockDevice>);
-        let image = MutableImage::open(&vdisk.path, options(vdisk).format, parent, &store?)?;
-        tracing::info!(vdisk = vdisk.name, file = %vdisk.path.display(), "private image opened for writing");
-        Ok(Self { name, geometry: image.geometry(), image: Mutex::new(Some(Arc::new(image))), _locks: locks })
+        let image = MutableImage::open(&at.path, options.format, parent, &store?)?;
+        tracing::info!(file = %at.path.display(), "image opened for writing");
+        Ok(Self { geometry: image.geometry(), image: Mutex::new(Some(Arc::new(image))), _locks: locks })
     }
 
     /// What the disk is like.
@@ -149,19 +152,11 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::Position;
 
     fn raw(path: &Path, size_bytes: u64) -> PrivateImage {
         std::fs::File::create(path).unwrap().set_len(size_bytes).unwrap();
-        let vdisk = Vdisk {
-            name: "own".to_owned(),
-            path: path.to_owned(),
-            store: None,
-            format: Some(ImageFormat::Raw),
-            kernel: None,
-            defined_at: Position::default(),
-        };
-        PrivateImage::open("own".to_owned(), &vdisk).unwrap()
+        let at = ImageAt { path: path.to_owned(), store: None, format: Some(ImageFormat::Raw) };
+        PrivateImage::open(&at, &Marks::default()).unwrap()
     }
 
     #[test]

@@ -75,7 +75,7 @@ fn judge(mask: u64, first_free: u16, listeners: &[Listener]) -> Finding {
 
 /// Whether there is room for all connections and write caches.
 pub(super) fn open_files(config: &Config) -> Finding {
-    let wanted = crate::serve::open_files_wanted(config);
+    let wanted = crate::serve::open_files_wanted(config, config.devices.len());
     match connections::allow_open_files(wanted) {
         Ok(()) => Finding::ok(
             Subject::OpenFiles,
