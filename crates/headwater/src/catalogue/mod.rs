@@ -10,6 +10,8 @@ pub mod local;
 mod open;
 pub mod survey;
 
+pub use open::server_name;
+
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};

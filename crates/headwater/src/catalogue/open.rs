@@ -75,7 +75,10 @@ fn database(config: &Config) -> anyhow::Result<Catalogue> {
 }
 
 /// What this server is called.
-fn server_name(config: &Config) -> anyhow::Result<ServerName> {
+///
+/// # Errors
+/// The configuration does not say so, and the host's name cannot name a server.
+pub fn server_name(config: &Config) -> anyhow::Result<ServerName> {
     if let Some(name) = &config.server.name {
         return Ok(name.clone());
     }

@@ -68,9 +68,8 @@ fn examine(args: &DoctorArgs) -> Vec<Finding> {
     }
     findings.extend(boot_files::examine(&config));
     findings.push(clock::examine());
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let (found, contents) =
-        catalogue::examine(&config.state_dir.join(super::CATALOGUE_FILE), &host.trim().to_lowercase());
+    let server = crate::catalogue::server_name(&config).map(String::from).unwrap_or_default();
+    let (found, contents) = catalogue::examine(&config.state_dir.join(super::CATALOGUE_FILE), &server);
     findings.extend(found);
     let mut places = storage::own_places(&config);
     places.extend(contents.iter().flat_map(catalogue::Contents::places));
