@@ -2,8 +2,8 @@
 //!
 //! [`ByteQueue`] is a connection's input or output, [`Slots`] bound how many connections there are, [`TcpSetup`] says what
 //! their sockets are like, [`Quiet`] keeps a peer's repeated mistakes from filling the log, [`Workers`] wait for storage
-//! in their place, and [`Alarms`] say when they want to go on; [`allow_open_files`] makes room for them in the process. None
-//! of it knows a protocol or a device.
+//! in their place, a [`Budget`] bounds the memory of all of them, and [`Alarms`] say when they want to go on;
+//! [`allow_open_files`] makes room for them in the process. None of it knows a protocol or a device.
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,6 +17,7 @@
 )]
 
 mod alarms;
+mod budget;
 mod bytes;
 mod open_files;
 mod quiet;
@@ -25,6 +26,7 @@ mod tcp;
 mod workers;
 
 pub use alarms::Alarms;
+pub use budget::{Budget, Claim, Share, Wake};
 pub use bytes::ByteQueue;
 pub use open_files::{TooFewFiles, allow_open_files};
 pub use quiet::Quiet;

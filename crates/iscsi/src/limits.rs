@@ -84,6 +84,10 @@ pub(crate) const INPUT_BUFFER_BYTES: usize = 576 * 1024;
 /// Buffers that a thread keeps for reuse.
 pub(crate) const KEPT_BUFFERS: usize = 8;
 
+/// How long write data may be due, and how long a PDU may take to arrive: what a session holds of the server's memory
+/// meanwhile is missing elsewhere. A mebibyte in this time is 17 KiB/s.
+pub(crate) const DATA_DEADLINE: Duration = Duration::from_secs(60);
+
 /// How long a login waits for the end of the sessions that it replaces. Storage that hangs longer than this keeps
 /// the new session out: its late writes must not land in it.
 pub(crate) const REPLACE_WAIT: Duration = Duration::from_secs(30);

@@ -147,7 +147,7 @@ fn disk_whose_store_hangs_holds_up_no_other() {
 fn server_out_of_budget_asks_for_write_data_later() {
     const WRITE: u32 = 24 << 20;
     let mut rules = Rules::default();
-    rules.config.max_write_bytes_in_flight = 0; // what one write needs, then
+    rules.config.max_solicited_bytes = 0; // what one write needs, then
     let lab = Lab::serve(memory(64), rules);
     let mut pair = [1, 2].map(|isid| Initiator::login(lab.address(), MACHINE, isid).unwrap());
     let begin = |initiator: &mut Initiator| {

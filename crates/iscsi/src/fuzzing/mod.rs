@@ -118,6 +118,9 @@ impl Player {
                     }
                     Admission::Moves => {}
                 }
+                while session.solicited_wish().is_some() {
+                    session.solicit_next(&mut self.out);
+                }
             }
             Event::WriteReady { itt, .. } => self.lent.push((itt, false)),
             Event::Manage(request) => {

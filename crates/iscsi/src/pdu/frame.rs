@@ -69,6 +69,15 @@ pub(crate) const fn padding(data_bytes: usize) -> usize {
     data_bytes.wrapping_neg() & 3
 }
 
+/// Bytes of the whole PDU that begins with `bhs`.
+pub(crate) fn pdu_bytes(bhs: &Bhs, digests: Digests) -> usize {
+    let digest = |on: bool| if on { DIGEST_BYTES } else { 0 };
+    let data_bytes = bhs.data_bytes() as usize;
+    let headers = BHS_BYTES.saturating_add(bhs.ahs_bytes()).saturating_add(digest(digests.header));
+    let padded = data_bytes.saturating_add(padding(data_bytes));
+    headers.saturating_add(padded).saturating_add(digest(digests.data && data_bytes > 0))
+}
+
 /// The first PDU in `input`; `None` where it is not complete yet.
 ///
 /// # Errors
@@ -90,7 +99,7 @@ pub(crate) fn frame(input: &[u8], rules: FrameRules) -> Result<Option<Frame<'_>>
     let data_end = data_start.saturating_add(data_bytes);
     let padded_end = data_end.saturating_add(padding(data_bytes));
     let data_digest = rules.digests.data && data_bytes > 0;
-    let total_bytes = padded_end.saturating_add(digest(data_digest));
+    let total_bytes = pdu_bytes(&bhs, rules.digests);
 
     if rules.digests.header {
         let (Some(covered), Some(stored)) = (input.get(..headers_end), digest_at(input, headers_end)) else {

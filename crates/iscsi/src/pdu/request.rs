@@ -2,6 +2,9 @@
 use super::{Bhs, NO_TAG};
 use crate::directory::Isid;
 
+/// The opcode of SCSI Data-Out.
+pub(crate) const DATA_OUT: u8 = 0x05;
+
 /// A PDU of the initiator. The data segment stands beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
@@ -190,7 +193,7 @@ impl Request {
                 itt: bhs.itt(),
                 ttt: bhs.ttt(),
             }),
-            0x05 => Self::DataOut(DataOut {
+            DATA_OUT => Self::DataOut(DataOut {
                 last,
                 itt: bhs.itt(),
                 ttt: bhs.ttt(),

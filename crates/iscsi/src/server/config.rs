@@ -3,6 +3,8 @@ use std::time::Duration;
 
 use connections::CongestionControl;
 
+use crate::limits::DATA_DEADLINE;
+
 /// How the target server runs. [`Default`] suits one machine with thousands of sessions.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
@@ -16,9 +18,15 @@ pub struct ServerConfig {
     pub max_connections: usize,
     /// Connections from one address. Machines behind one address (NAT) need more.
     pub max_connections_per_address: usize,
-    /// Write data that initiators may be asked for at a time, of all sessions together; one write of the greatest length
-    /// at least. A session alone never has more than 4 MiB, or one write, in flight.
-    pub max_write_bytes_in_flight: u64,
+    /// Memory for write data that initiators are asked for, of all sessions together, in bytes; some 42 MiB at least. A
+    /// session alone never has more than 4 MiB, or one write, in flight, and 10 MiB for what it may send unasked meanwhile.
+    pub max_solicited_bytes: u64,
+    /// Memory for what initiators send unasked (immediate and unsolicited data, PDUs that have begun), of all sessions
+    /// together, in bytes; some MiB at least. Where it is used up, sessions are read when there is room again.
+    pub max_arriving_bytes: u64,
+    /// How long write data that was asked for or announced may be due, and a PDU that has begun may take to arrive: then
+    /// the connection is ended.
+    pub data_deadline: Duration,
     /// How fast TCP connections send.
     pub congestion_control: CongestionControl,
     /// From the connection to the end of the login, but for the time that the directory takes.
@@ -37,7 +45,9 @@ impl Default for ServerConfig {
             max_connections: 8192,
             max_connections_per_address: 64,
             congestion_control: CongestionControl::default(),
-            max_write_bytes_in_flight: 1 << 30,
+            max_solicited_bytes: 1 << 30,
+            max_arriving_bytes: 512 << 20,
+            data_deadline: DATA_DEADLINE,
             login_deadline: Duration::from_secs(10),
             ping_after: Duration::from_secs(30),
         }

@@ -170,8 +170,7 @@ impl EventLoop {
         let interest = Interest::READABLE.add(Interest::WRITABLE);
         let registered = self.poll.registry().register(&mut arrival.stream, Token(id), interest);
         if let (Ok(()), None) = (&registered, self.stop_at) {
-            let writes = self.context.shared.writes.share();
-            let mut link = Link::new(ConnectionId(id), arrival, writes, self.context.now);
+            let mut link = Link::new(ConnectionId(id), arrival, self.context.now);
             want_turn(&mut self.ready, id, &mut link);
             self.links.insert(id, link);
             return;

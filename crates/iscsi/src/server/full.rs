@@ -13,6 +13,7 @@ use super::event_loop::Context;
 use super::holding::Held;
 use super::link::{Work, post};
 use super::mailbox::{Completion, ConnectionId, Fence, Letter, Message, Opened, Worked};
+use super::memory::Memory;
 use super::outbox::Outbox;
 use super::questions;
 use super::registry::SessionLife;
@@ -47,6 +48,7 @@ pub(super) struct Full {
     /// `None` in a discovery session, and when the session is over.
     pub(super) recorder: Option<Recorder>,
     pub(super) gate: Gate,
+    pub(super) memory: Memory,
     /// Commands that a limit holds back, in their order.
     pub(super) held: VecDeque<Held>,
 }
@@ -73,7 +75,12 @@ pub(super) enum Step {
 }
 
 impl Full {
-    pub(super) fn new(established: Established, opened: Option<Opened>, complaints: Arc<Complaints>) -> Self {
+    pub(super) fn new(
+        established: Established,
+        opened: Option<Opened>,
+        context: &Context,
+        id: ConnectionId,
+    ) -> Self {
         let Established { attempt, parameters, cid, cmd_sn, stat_sn } = established;
         let (units, life, account) = match opened {
             Some(Opened { units, life, account, .. }) => (units, life, account),
@@ -92,12 +99,13 @@ impl Full {
             units,
             store: account.store,
             attempt,
-            complaints,
+            complaints: Arc::clone(&context.shared.complaints),
             fenced: Vec::new(),
             waiting: Vec::new(),
             answered: Vec::new(),
             recorder,
             gate: Gate::new(account.limiter),
+            memory: Memory::new(context, id, account.store),
             held: VecDeque::new(),
         }
     }
@@ -417,6 +425,18 @@ impl Full {
         }
         // Commands that were aborted are on the list no more.
         recorder.settle(self.session.commands());
+    }
+
+    /// What the initiator owes for too long, if anything; to be asked from time to time.
+    pub(super) fn is_owed(&mut self, input: &ByteQueue, context: &Context) -> Option<&'static str> {
+        let (now, deadline) = (context.now, context.shared.config.data_deadline);
+        if self.session.data_is_overdue(now, deadline) {
+            Some("write data that was asked for or announced did not come in time")
+        } else if self.memory.is_late(input, now, deadline) {
+            Some("a PDU that had begun did not come to its end in time")
+        } else {
+            None
+        }
     }
 
     /// The session's last act: everything is counted before anybody hears of the end.

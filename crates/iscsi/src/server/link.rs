@@ -5,12 +5,10 @@
 //! output stands above its mark nothing is read: a peer that does not listen is not listened to.
 use std::io::{self, Read as _};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Instant;
 
 use mio::net::TcpStream;
 
-use super::budget::Share;
 use super::buffers::Buffers;
 use super::event_loop::Context;
 use super::full::{Full, Step};
@@ -22,9 +20,10 @@ use crate::limits::{
     CLOSE_LINGER, LOGIN_DATA_SEGMENT_BYTES, OUTPUT_MARK_BYTES, QUESTION_DEADLINE, SMALL_REST_BYTES,
 };
 use crate::login::{Login, LoginEvent, NotOpened};
-use crate::pdu::frame::{Digests, Frame, FrameError, FrameRules, frame};
-use crate::pdu::request::RejectReason;
-use crate::session::PORTAL_GROUP_TAG;
+use crate::pdu::frame::{Digests, Frame, FrameError, FrameRules, frame, pdu_bytes};
+use crate::pdu::request::{DATA_OUT, RejectReason};
+use crate::pdu::{BHS_BYTES, Bhs};
+use crate::session::{PORTAL_GROUP_TAG, Session};
 use connections::ByteQueue;
 use connections::Slot;
 
@@ -62,8 +61,6 @@ pub(super) struct Link {
     /// The start of the login, without the time that the directory took; later the last sign of life.
     heard_at: Instant,
     slot: Option<Slot>,
-    /// Of the server's budget of write data.
-    writes: Share,
     arrival_number: u64,
 }
 
@@ -79,6 +76,14 @@ struct Closing {
     deadline: Instant,
 }
 
+/// Where the next bytes of the socket may go.
+enum ReadRoom {
+    /// A large buffer.
+    Buffer,
+    /// So many bytes, and no more.
+    Bytes(usize),
+}
+
 /// How a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
@@ -91,7 +96,7 @@ pub(super) enum Turn {
 }
 
 impl Link {
-    pub(super) fn new(id: ConnectionId, arrival: Arrival, writes: Share, now: Instant) -> Self {
+    pub(super) fn new(id: ConnectionId, arrival: Arrival, now: Instant) -> Self {
         Self {
             id,
             is_in_line: false,
@@ -108,7 +113,6 @@ impl Link {
             closing: None,
             heard_at: now,
             slot: Some(arrival.slot),
-            writes,
             arrival_number: arrival.number,
         }
     }
@@ -127,7 +131,7 @@ impl Link {
 
     /// Does what can be done without waiting.
     pub(super) fn turn(&mut self, context: &mut Context) -> Turn {
-        self.share_writes();
+        self.share_memory();
         let mut rounds = TURN_ROUNDS;
         let mut progress = true;
         let mut held_until = None;
@@ -136,7 +140,7 @@ impl Link {
             progress = self.fill(context);
             progress |= self.take_pdus(context);
             // Before anybody learns of what was asked for.
-            self.share_writes();
+            self.share_memory();
             held_until = self.let_go(context);
             progress |= self.pump(context);
             self.tell();
@@ -172,11 +176,11 @@ impl Link {
         }
     }
 
-    /// Brings the session's budget of write data and the server's together.
-    fn share_writes(&mut self) {
+    /// Brings the session's write data and the server's memory together.
+    fn share_memory(&mut self) {
         if let Phase::Full(full) = &mut self.phase {
-            self.writes.set(full.session.solicited_bytes());
-            full.session.allow_solicited(self.writes.allowance(), &mut self.output.queue);
+            full.memory.settle(&full.session, &self.input);
+            full.memory.solicit(&mut full.session, &mut self.output.queue);
         }
     }
 
@@ -204,6 +208,12 @@ impl Link {
 
     /// Looks at the clock.
     pub(super) fn tick(&mut self, context: &mut Context) {
+        if self.closing.is_none()
+            && let Phase::Full(full) = &mut self.phase
+            && let Some(reason) = full.is_owed(&self.input, context)
+        {
+            return self.fail(context, reason);
+        }
         let (now, config) = (context.now, &context.shared.config);
         let quiet = now.saturating_duration_since(self.heard_at);
         if let Some(asked_at) = self.asked_at {
@@ -240,6 +250,8 @@ impl Link {
     /// Takes a message.
     pub(super) fn deliver(&mut self, letter: Letter, context: &mut Context) {
         match letter {
+            // The turn that follows does.
+            Letter::TryAgain => {}
             Letter::Done(completion) => self.done(completion, context),
             Letter::Authentication(answer) => self.authentication(answer, context),
             Letter::Opened(answer) => self.opened(answer, context),
@@ -304,7 +316,7 @@ impl Link {
         let event = login.opened(answer, &mut self.output.queue);
         match (event, opened) {
             (LoginEvent::Established(established), opened) => {
-                let full = Full::new(established, opened, Arc::clone(&context.shared.complaints));
+                let full = Full::new(established, opened, context, self.id);
                 tracing::info!(parent: &full.span, "session begins");
                 self.phase = Phase::Full(Box::new(full));
                 self.heard_at = context.now;
@@ -333,12 +345,16 @@ impl Link {
 
     /// Reads from the socket, once.
     fn fill(&mut self, context: &mut Context) -> bool {
-        let wanted = self.readable && self.takes_pdus();
-        let Some(stream) = self.stream.as_mut().filter(|_| wanted) else {
-            return false;
+        let wanted = self.room_to_read();
+        let Some(stream) = self.stream.as_mut() else { return false };
+        let room = match wanted {
+            ReadRoom::Bytes(0) => return false,
+            ReadRoom::Bytes(bytes) => self.input.spare(bytes),
+            ReadRoom::Buffer => {
+                context.buffers.enlarge(&mut self.input);
+                self.input.rest()
+            }
         };
-        context.buffers.enlarge(&mut self.input);
-        let room = self.input.rest();
         let room_bytes = room.len();
         if room_bytes == 0 {
             return false;
@@ -365,6 +381,24 @@ impl Link {
         }
     }
 
+    /// How much may be read now.
+    fn room_to_read(&mut self) -> ReadRoom {
+        let reads = self.readable && self.takes_pdus();
+        let Phase::Full(full) = &mut self.phase else {
+            // The PDUs of a login are short.
+            let room = SMALL_REST_BYTES.saturating_sub(self.input.len());
+            return ReadRoom::Bytes(if reads { room } else { 0 });
+        };
+        if !reads {
+            full.memory.reads_nothing();
+            return ReadRoom::Bytes(0);
+        }
+        if full.memory.may_read(&full.session) {
+            return ReadRoom::Buffer;
+        }
+        ReadRoom::Bytes(rest_without_memory(&self.input, &full.session))
+    }
+
     /// Whether PDUs may be taken: nobody is asked, the connection does not end, the output has room.
     fn takes_pdus(&self) -> bool {
         self.asked_at.is_none() && self.closing.is_none() && self.output.len() < OUTPUT_MARK_BYTES
@@ -386,6 +420,9 @@ impl Link {
             let consumed = match frame(input.filled(), rules) {
                 Ok(None) => None,
                 Ok(Some(found)) => {
+                    if let Phase::Full(full) = &mut self.phase {
+                        full.memory.pdu_ended();
+                    }
                     self.take_pdu(&found, context);
                     Some(found.total_bytes)
                 }
@@ -520,6 +557,20 @@ impl Link {
             buffers.keep(large);
         }
     }
+}
+
+/// How much of what has begun in `input` may be read although the server has no memory for more: headers, PDUs without
+/// data, announced data, whose place was taken with its command, and what takes a place in memory already.
+fn rest_without_memory(input: &ByteQueue, session: &Session<Work>) -> usize {
+    let Some(header) = input.filled().first_chunk::<BHS_BYTES>() else {
+        return BHS_BYTES.saturating_sub(input.len());
+    };
+    let bhs = Bhs(*header);
+    let announced = bhs.opcode() == DATA_OUT && u64::from(bhs.data_bytes()) <= session.unasked_bytes();
+    if bhs.data_bytes() == 0 || announced || input.len() > SMALL_REST_BYTES {
+        return pdu_bytes(&bhs, session.frame_rules().digests).saturating_sub(input.len());
+    }
+    0
 }
 
 /// Hands a message for a connection to the loop that serves it.

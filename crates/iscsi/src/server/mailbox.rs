@@ -33,6 +33,8 @@ pub(super) enum Letter {
     Targets(Vec<IscsiName>, Vec<Portal>),
     /// A worker is done with a task.
     Done(Completion),
+    /// Memory that the connection waited for may be there.
+    TryAgain,
     /// Have the initiator log out within so many seconds.
     WantLogout(u16),
     /// End the session.

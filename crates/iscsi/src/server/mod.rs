@@ -3,10 +3,10 @@
 //! - `acceptor` takes connections and gives each to the `event_loop` that has fewest;
 //! - a `link` is one connection: socket, input, `outbox`, and `full`, the session joined to its disks, and
 //!   `holding`, its commands that a limit holds back;
+//! - `memory` bounds what write data takes of all connections together;
 //! - `questions` go to the directory on a worker; `registry` knows all sessions and has old ones ended before a new
 //!   one takes their place.
 mod acceptor;
-mod budget;
 mod buffers;
 mod complaints;
 mod config;
@@ -15,6 +15,7 @@ mod full;
 mod holding;
 mod link;
 mod mailbox;
+mod memory;
 mod outbox;
 mod questions;
 mod registry;
@@ -29,12 +30,12 @@ use std::time::{Duration, Instant};
 pub use config::ServerConfig;
 
 use crate::directory::{Directory, IscsiName, SessionEnd};
-use crate::limits::{MAX_IO_WORKERS, MAX_WRITE_BYTES, REPLACE_WAIT, WORKERS_A_DISK};
+use crate::limits::{MAX_IO_WORKERS, REPLACE_WAIT, WORKERS_A_DISK};
 use acceptor::{Acceptor, StopSignal};
-use budget::Budget;
-use connections::{Crew, Workers};
+use connections::{Budget, Crew, Workers};
 use event_loop::EventLoop;
 use mailbox::{Mailbox, Message};
+use memory::{Budgets, LEAST_ARRIVING_BYTES, LEAST_SOLICITED_BYTES};
 use registry::Registry;
 use shared::Shared;
 
@@ -66,7 +67,10 @@ impl TargetServer {
             directory,
             registry: Arc::new(Registry::default()),
             complaints: Arc::default(),
-            writes: Budget::new(config.max_write_bytes_in_flight.max(MAX_WRITE_BYTES)),
+            memory: Budgets {
+                solicited: Budget::new(config.max_solicited_bytes.max(LEAST_SOLICITED_BYTES)),
+                arriving: Budget::new(config.max_arriving_bytes.max(LEAST_ARRIVING_BYTES)),
+            },
             io: Workers::start("iscsi-io", io_crew(&config))?,
             logins: Workers::start("iscsi-login", login_crew(&config))?,
             config,
@@ -90,6 +94,14 @@ impl ServerHandle {
     #[must_use]
     pub fn local_addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Memory that write data of all sessions takes, in bytes: what was asked for, and what may come or came unasked. See
+    /// [`ServerConfig::max_solicited_bytes`] and [`ServerConfig::max_arriving_bytes`].
+    #[must_use]
+    pub fn write_bytes(&self) -> (u64, u64) {
+        let Budgets { solicited, arriving } = &self.shared.memory;
+        (solicited.used_bytes(), arriving.used_bytes())
     }
 
     /// Ends all sessions of a target and waits until none of their requests runs any more, for half a minute at most:

@@ -1,9 +1,9 @@
 //! What all threads of the server share.
 use std::sync::Arc;
 
-use super::budget::Budget;
 use super::complaints::Complaints;
 use super::config::ServerConfig;
+use super::memory::Budgets;
 use super::registry::Registry;
 use crate::directory::Directory;
 use connections::Workers;
@@ -13,8 +13,8 @@ pub(super) struct Shared {
     pub(super) config: ServerConfig,
     pub(super) directory: Arc<dyn Directory>,
     pub(super) registry: Arc<Registry>,
-    /// Write data that has been asked for, of all connections.
-    pub(super) writes: Arc<Budget>,
+    /// For write data, of all connections.
+    pub(super) memory: Budgets,
     pub(super) complaints: Arc<Complaints>,
     /// Wait for storage.
     pub(super) io: Workers,

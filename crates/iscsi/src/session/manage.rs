@@ -121,9 +121,6 @@ impl<W> Session<W> {
         if !self.managing.is_empty() {
             self.settle_managing(out);
         }
-        if !self.write_flow.waiting.is_empty() {
-            self.continue_waiting_writes(out);
-        }
     }
 
     /// Answers the functions that have nothing to wait for any more.

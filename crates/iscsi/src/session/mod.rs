@@ -10,6 +10,7 @@
 //! - a reading command is then sent piece by piece by [`Session::send_read`], straight from the disk into the output,
 //!   whenever there is room: a slow reader holds no memory;
 //! - a writing command comes out as [`Admission::Run`] or, when its last data has arrived, as [`Event::WriteReady`];
+//!   what has to be asked for is asked for by [`Session::solicit_next`], when the driver has room;
 //! - [`Session::finish`] answers a command.
 //!
 //! Work that is out ("lent") when its command is aborted stays on the list until it comes back: neither the answer to
@@ -80,6 +81,8 @@ struct Entry<W> {
     aborted: bool,
     /// Its part of the session's write budget.
     budget_bytes: u64,
+    /// Its data that came unasked, and what may still come so; 0 when it is in the budget.
+    unasked_bytes: u64,
     stage: Stage<W>,
 }
 
@@ -442,6 +445,8 @@ impl<W> Session<W> {
             });
         }
         let unsolicited = self.check_unsolicited(command, data.len())?;
+        let unasked_bytes = unsolicited.map_or(data.len() as u64, |unsolicited| unsolicited.limit_bytes());
+        self.write_flow.unasked_bytes = self.write_flow.unasked_bytes.saturating_add(unasked_bytes);
         let entry = Entry {
             lun: command.lun,
             counted: !command.order.immediate,
@@ -450,6 +455,7 @@ impl<W> Session<W> {
             writes: command.writes,
             aborted: false,
             budget_bytes: 0,
+            unasked_bytes,
             stage: Stage::Lent(Moved { actual_bytes: 0, data_pdus: 0, unsolicited }),
         };
         self.entries.insert(command.itt, entry);
@@ -493,7 +499,9 @@ impl<W> Session<W> {
     fn remove(&mut self, itt: u32) -> Option<Entry<W>> {
         let entry = self.entries.remove(&itt)?;
         self.counted = self.counted.saturating_sub(u32::from(entry.counted));
-        self.write_flow.used_bytes = self.write_flow.used_bytes.saturating_sub(entry.budget_bytes);
+        let flow = &mut self.write_flow;
+        flow.used_bytes = flow.used_bytes.saturating_sub(entry.budget_bytes);
+        flow.unasked_bytes = flow.unasked_bytes.saturating_sub(entry.unasked_bytes);
         if !self.write_flow.waiting.is_empty() {
             self.write_flow.waiting.retain(|other| *other != itt);
         }

@@ -1,4 +1,6 @@
 //! The full feature phase, PDU by PDU.
+use std::time::{Duration, Instant};
+
 use super::*;
 use crate::directory::Portal;
 use crate::limits::MAX_OUTSTANDING_R2T;
@@ -45,11 +47,21 @@ impl Lab {
         let Ok(Event::Command(command)) = self.send(command(itt, flags, expected), data) else {
             panic!("no command")
         };
-        self.session.admit(itt, flow, itt, command.data, &mut self.out)
+        let admission = self.session.admit(itt, flow, itt, command.data, &mut self.out);
+        self.solicit();
+        admission
+    }
+
+    /// Has all data asked for that the session's own budget allows.
+    fn solicit(&mut self) {
+        while self.session.solicited_wish().is_some() {
+            self.session.solicit_next(&mut self.out);
+        }
     }
 
     /// The PDUs that were sent since the last call.
     fn sent(&mut self) -> Vec<(Bhs, Vec<u8>)> {
+        self.solicit();
         let rules = FrameRules { max_data_bytes: 1 << 20, ..self.session.frame_rules() };
         let mut found = Vec::new();
         while let Some(pdu) = frame(self.out.filled(), rules).unwrap() {
@@ -262,6 +274,40 @@ fn writes_beyond_the_budget_wait_their_turn() {
     lab.session.abort(9, Scope::Task(1, LUN), false, &mut lab.out);
     let after: Vec<(u8, u32)> = lab.sent().iter().map(|(bhs, _)| (bhs.opcode(), bhs.itt())).collect();
     assert_eq!(after, [(0x22, 9), (0x31, 2)]);
+}
+
+#[test]
+fn data_that_came_unasked_is_counted_until_its_command_is_over_or_asks_for_more() {
+    let mut lab = Lab::new(Parameters { initial_r2t: false, ..Parameters::default() });
+    // Announced to come unasked: all that may come is counted at once.
+    lab.begin(1, 0x20, 4096, Flow::Out(4096), &[0; 512]);
+    assert_eq!((lab.session.unasked_bytes(), lab.session.solicited_bytes()), (4096, 0));
+    lab.begin(2, 0xA0, 100_000, Flow::Out(100_000), &[0; 1000]);
+    assert_eq!((lab.session.unasked_bytes(), lab.session.solicited_bytes()), (4096, 100_000));
+    lab.begin(3, 0xA0, 512, Flow::Out(512), &[0; 512]);
+    assert_eq!(lab.session.unasked_bytes(), 4096 + 512);
+    lab.session.finish(3, Outcome::Good, &mut lab.out);
+    lab.session.abort(9, Scope::Session, false, &mut lab.out);
+    assert_eq!((lab.session.unasked_bytes(), lab.session.solicited_bytes()), (0, 0));
+}
+
+#[test]
+fn data_is_overdue_when_one_sequence_of_it_has_been_due_for_too_long() {
+    let mut lab = Lab::new(Parameters { max_burst_bytes: 512, ..Parameters::default() });
+    let (now, second) = (Instant::now(), Duration::from_secs(1));
+    let overdue = |lab: &mut Lab, at: u32| lab.session.data_is_overdue(now + second * at, second * 10);
+    assert!(!overdue(&mut lab, 0));
+    lab.begin(1, 0xA0, 1024, Flow::Out(1024), &[]);
+    assert!(!overdue(&mut lab, 0) && !overdue(&mut lab, 10));
+    let tag = lab.sent()[0].0.ttt();
+    lab.send(data_out(1, tag, 0, 0, true), &[0; 512]).unwrap();
+    assert!(!overdue(&mut lab, 11), "the second sequence is due since now");
+    let tag = lab.sent()[0].0.ttt();
+    lab.send(data_out(1, tag, 0, 512, false), &[0; 100]).unwrap();
+    assert!(!overdue(&mut lab, 21), "a part of it buys no time");
+    assert!(overdue(&mut lab, 22));
+    lab.send(data_out(1, tag, 1, 612, true), &[0; 412]).unwrap();
+    assert!(!overdue(&mut lab, 99), "all is here, and not yet written");
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! Data-Out: immediate and unsolicited data, and what is asked for with R2T (RFC 7143 §4.2.5, §11.7, §11.8).
 //!
 //! Order within a command is fixed (DataPDUInOrder, DataSequenceInOrder), so its data only ever grows at the end.
-//! How much solicited data may be on its way at once has a budget for the session; commands wait for it in turn.
+//! How much solicited data may be on its way at once has a budget for the session; commands wait for it in turn, and for
+//! the driver, which knows of the other sessions.
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use scsi::{AdditionalSense, CheckCondition, SenseKey};
 
@@ -43,20 +45,26 @@ struct OpenR2t {
     data_sn: u32,
 }
 
-/// The session's budget of solicited data: asked for, or here and not yet written.
-#[derive(Debug)]
+/// The session's write data: asked for, or here and not yet written.
+#[derive(Debug, Default)]
 pub(super) struct Flow {
+    /// Of commands whose data is asked for.
     pub(super) used_bytes: u64,
-    /// What the session may use in all, whatever its own budget; the driver says so.
-    allowance_bytes: u64,
-    /// Commands that wait for budget, in turn.
+    /// Of all others: what came unasked, and what may still come so.
+    pub(super) unasked_bytes: u64,
+    /// Commands whose data is to be asked for, in turn.
     pub(super) waiting: VecDeque<u32>,
+    /// Commands that wait for data, with the time at which that was seen first.
+    due: Vec<Due>,
 }
 
-impl Default for Flow {
-    fn default() -> Self {
-        Self { used_bytes: 0, allowance_bytes: u64::MAX, waiting: VecDeque::new() }
-    }
+/// A sequence of Data-Out that is due.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    itt: u32,
+    /// Its Target Transfer Tag; [`NO_TAG`] of unsolicited data.
+    ttt: u32,
+    since: Instant,
 }
 
 impl Progress {
@@ -111,6 +119,11 @@ impl Progress {
         Ok(())
     }
 
+    /// The sequence that comes next, by its tag.
+    fn due(&self) -> Option<u32> {
+        self.moved.unsolicited.map(|_| NO_TAG).or_else(|| self.r2ts.front().map(|r2t| r2t.ttt))
+    }
+
     /// What still comes when nothing of it is wanted any more.
     fn rest(&self) -> Rest {
         let unsolicited = self.moved.unsolicited.map(|_| NO_TAG);
@@ -135,6 +148,11 @@ impl Progress {
 }
 
 impl Unsolicited {
+    /// How much it may be, together with what came with the command.
+    pub(super) fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
+    }
+
     /// Checks a PDU of it; `true` where it was the last.
     fn accept(&mut self, pdu: &DataOut, data_bytes: usize) -> Result<bool, BadData> {
         check_place(pdu, self.next_offset, self.data_sn)?;
@@ -262,29 +280,25 @@ impl<W> Session<W> {
         Ok(Event::Nothing)
     }
 
-    /// Asks for the next data of a write, as far as its R2Ts and the session's budget go.
+    /// Asks for the next data of a write, as far as its R2Ts go; one that has not been asked for any stands in line.
     pub(super) fn continue_write(&mut self, itt: u32, out: &mut ByteQueue) {
         let parameters = self.start.parameters;
+        let Some(Entry { stage: Stage::Writing(_, progress), budget_bytes, .. }) = self.entries.get(&itt)
+        else {
+            return;
+        };
+        if *budget_bytes == 0 {
+            if progress.moved.unsolicited.is_none() {
+                self.write_flow.waiting.push_back(itt);
+            }
+            return;
+        }
         loop {
             let ttt = self.new_tag();
-            let Some(Entry { stage: Stage::Writing(_, progress), lun, budget_bytes, .. }) =
-                self.entries.get_mut(&itt)
+            let Some(Entry { stage: Stage::Writing(_, progress), lun, .. }) = self.entries.get_mut(&itt)
             else {
                 return;
             };
-            if *budget_bytes == 0 {
-                let flow = &mut self.write_flow;
-                let after = flow.used_bytes.saturating_add(progress.wanted_bytes);
-                let beyond_own = flow.used_bytes > 0 && after > WRITE_BUDGET_BYTES;
-                if beyond_own || after > flow.allowance_bytes {
-                    if !flow.waiting.contains(&itt) {
-                        flow.waiting.push_back(itt);
-                    }
-                    return;
-                }
-                flow.used_bytes = after;
-                *budget_bytes = progress.wanted_bytes;
-            }
             let next = progress.next_r2t(ttt, parameters.max_burst_bytes, parameters.max_outstanding_r2t);
             let Some((r2t_sn, buffer_offset, desired_bytes)) = next else {
                 return;
@@ -297,27 +311,62 @@ impl<W> Session<W> {
         }
     }
 
-    /// Solicited data that is on its way or not yet written.
+    /// Write data that has been asked for and is not yet written.
     pub(crate) fn solicited_bytes(&self) -> u64 {
         self.write_flow.used_bytes
     }
 
-    /// Says how much of it there may be, and lets writes go on that have waited for that.
-    pub(crate) fn allow_solicited(&mut self, bytes: u64, out: &mut ByteQueue) {
-        self.write_flow.allowance_bytes = bytes;
-        if !self.write_flow.waiting.is_empty() {
-            self.continue_waiting_writes(out);
-        }
+    /// Write data that came unasked and is not yet written, and what may still come so.
+    pub(crate) fn unasked_bytes(&self) -> u64 {
+        self.write_flow.unasked_bytes
     }
 
-    /// Lets writes that wait for budget go on, in their turn.
-    pub(super) fn continue_waiting_writes(&mut self, out: &mut ByteQueue) {
-        while let Some(next) = self.write_flow.waiting.pop_front() {
-            self.continue_write(next, out);
-            if self.write_flow.waiting.contains(&next) {
-                self.write_flow.waiting.rotate_right(1); // Still the first in turn.
-                break;
-            }
+    /// How much the next write takes whose data could be asked for; `None` where none waits, or the session has its share.
+    pub(crate) fn solicited_wish(&self) -> Option<u64> {
+        let flow = &self.write_flow;
+        let bytes = self.writing(*flow.waiting.front()?)?.wanted_bytes;
+        // One write of any size passes.
+        let fits = flow.used_bytes == 0 || flow.used_bytes.saturating_add(bytes) <= WRITE_BUDGET_BYTES;
+        fits.then_some(bytes)
+    }
+
+    /// Asks for the data of the write that [`solicited_wish`](Self::solicited_wish) told of.
+    pub(crate) fn solicit_next(&mut self, out: &mut ByteQueue) {
+        let Some(itt) = self.write_flow.waiting.pop_front() else { return };
+        let Some(entry) = self.entries.get_mut(&itt) else { return };
+        let Stage::Writing(_, progress) = &entry.stage else { return };
+        entry.budget_bytes = progress.wanted_bytes;
+        let flow = &mut self.write_flow;
+        flow.used_bytes = flow.used_bytes.saturating_add(entry.budget_bytes);
+        // What came with the command is part of it.
+        flow.unasked_bytes = flow.unasked_bytes.saturating_sub(std::mem::take(&mut entry.unasked_bytes));
+        self.continue_write(itt, out);
+    }
+
+    /// Whether the initiator owes a sequence of Data-Out for longer than `deadline`. To be asked from time to time: a
+    /// sequence is due from the first time on.
+    pub(crate) fn data_is_overdue(&mut self, now: Instant, deadline: Duration) -> bool {
+        if self.write_flow.used_bytes == 0 && self.write_flow.unasked_bytes == 0 {
+            self.write_flow.due.clear();
+            return false;
+        }
+        let before = std::mem::take(&mut self.write_flow.due);
+        let due = self.entries.iter().filter_map(|(itt, entry)| match &entry.stage {
+            Stage::Writing(_, progress) => Some((*itt, progress.due()?)),
+            _ => None,
+        });
+        let since = |itt, ttt| before.iter().find(|known| (known.itt, known.ttt) == (itt, ttt));
+        let known: Vec<_> = due
+            .map(|(itt, ttt)| Due { itt, ttt, since: since(itt, ttt).map_or(now, |known| known.since) })
+            .collect();
+        self.write_flow.due = known;
+        self.write_flow.due.iter().any(|due| now.saturating_duration_since(due.since) > deadline)
+    }
+
+    fn writing(&self, itt: u32) -> Option<&Progress> {
+        match &self.entries.get(&itt)?.stage {
+            Stage::Writing(_, progress) => Some(progress),
+            _ => None,
         }
     }
 
