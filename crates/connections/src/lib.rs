@@ -2,8 +2,9 @@
 //!
 //! [`ByteQueue`] is a connection's input or output, [`Slots`] bound how many connections there are, [`TcpSetup`] says what
 //! their sockets are like, [`Quiet`] keeps a peer's repeated mistakes from filling the log, [`Workers`] wait for storage
-//! in their place, a [`Budget`] bounds the memory of all of them, and [`Alarms`] say when they want to go on;
-//! [`allow_open_files`] makes room for them in the process. None of it knows a protocol or a device.
+//! in their place, a [`Budget`] bounds the memory of all of them, [`Alarms`] say when they want to go on, and a [`Vigil`]
+//! how long their thread looks on before it sleeps; [`allow_open_files`] makes room for them in the process. None of it
+//! knows a protocol or a device.
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -23,6 +24,7 @@ mod open_files;
 mod quiet;
 mod slots;
 mod tcp;
+mod vigil;
 mod workers;
 
 pub use alarms::Alarms;
@@ -32,4 +34,5 @@ pub use open_files::{TooFewFiles, allow_open_files};
 pub use quiet::Quiet;
 pub use slots::{Slot, Slots};
 pub use tcp::{CongestionControl, TcpSetup};
+pub use vigil::{Came, Vigil};
 pub use workers::{Crew, Job, Lane, Workers};

@@ -63,8 +63,8 @@ pub(crate) const WORKER_READ_BYTES: u64 = 256 * 1024;
 /// Requests of one connection that are with the workers at a time; more wait in the connection.
 pub(crate) const MAX_LENT_TASKS: usize = 32;
 
-/// Threads that may wait for one disk at a time: as many as keep a store busy.
-pub(crate) const WORKERS_A_DISK: usize = 16;
+/// Threads that may wait for one disk at a time: as many as initiators have commands in flight, and as keep a store busy.
+pub(crate) const WORKERS_A_DISK: usize = 32;
 
 /// Threads that may wait for storage in all, when those that there always are do not suffice. Each costs some tens of
 /// KiB. A store that hangs takes half of them at most, a second one half of the rest, and so on.

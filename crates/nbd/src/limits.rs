@@ -36,6 +36,10 @@ pub(crate) const HOLES_FROM_BYTES: u64 = 64 * 1024;
 /// Output at which a connection stops making more and stops taking requests.
 pub(crate) const OUTPUT_MARK_BYTES: usize = 256 * 1024;
 
+/// Answers that are sent before more of them are made: half of what 32 small reads come to, and what one segment of the
+/// loopback device carries.
+pub(crate) const PORTION_BYTES: usize = 64 * 1024;
+
 /// Runs of files that wait in the output of one connection. They take no memory, but they hold files open.
 pub(crate) const MAX_QUEUED_SPANS: usize = 64;
 
@@ -47,8 +51,9 @@ pub(crate) const MAX_LENT_JOBS: usize = 64;
 /// See [`MAX_LENT_JOBS`].
 pub(crate) const MAX_LENT_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Threads that may wait for one export's device at a time: as many as keep a store busy.
-pub(crate) const WORKERS_AN_EXPORT: usize = 16;
+/// Threads that may wait for one export's device at a time: as many as initiators have requests in flight, and as keep a
+/// store busy.
+pub(crate) const WORKERS_AN_EXPORT: usize = 32;
 
 /// Threads that may wait for storage in all, when those that there always are do not suffice. Each costs some tens of
 /// KiB. A store that hangs takes half of them at most, a second one half of the rest, and so on.

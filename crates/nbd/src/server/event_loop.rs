@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use mio::event::Event;
 use mio::{Events, Interest, Poll, Token};
 
 use super::buffers::Buffers;
@@ -14,7 +15,7 @@ use super::mailbox::{Arrival, ConnectionId, Mailbox, Message};
 use super::shared::Shared;
 use crate::exports::ConnectionEnd;
 use crate::limits::STOP_PATIENCE;
-use connections::Alarms;
+use connections::{Alarms, Came, Vigil};
 
 /// The token of the mailbox; connections count upwards from 0 and never get there.
 const MAILBOX: Token = Token(usize::MAX);
@@ -53,6 +54,7 @@ pub(super) struct EventLoop {
     alarms: Alarms,
     next_tick: Instant,
     stop_at: Option<Instant>,
+    vigil: Vigil,
 }
 
 impl EventLoop {
@@ -74,6 +76,7 @@ impl EventLoop {
             alarms: Alarms::default(),
             next_tick: now,
             stop_at: None,
+            vigil: Vigil::new(std::thread::available_parallelism().map_or(1, usize::from)),
         };
         Ok((event_loop, mailbox))
     }
@@ -88,7 +91,11 @@ impl EventLoop {
             } else {
                 Duration::ZERO
             };
-            if let Err(error) = self.poll.poll(&mut events, Some(timeout)) {
+            let waited: io::Result<()> = self.vigil.wait(timeout, |timeout| {
+                self.poll.poll(&mut events, Some(timeout))?;
+                Ok(what_came(&events))
+            });
+            if let Err(error) = waited {
                 if error.kind() != io::ErrorKind::Interrupted {
                     tracing::error!(%error, "an event loop cannot wait for its connections and ends");
                     break;
@@ -209,6 +216,12 @@ impl EventLoop {
             want_turn(&mut self.ready, *id, link);
         }
     }
+}
+
+/// What ended a pause, if it is over.
+fn what_came(events: &Events) -> Option<Came> {
+    let from_client = |event: &Event| event.token() != MAILBOX && event.is_readable();
+    (!events.is_empty()).then(|| if events.iter().any(from_client) { Came::Requests } else { Came::Other })
 }
 
 /// Puts a connection at the end of the line, unless it stands there already: one turn each, whatever has come for it.

@@ -24,6 +24,9 @@ use connections::Slot;
 /// Rounds of one turn.
 const TURN_ROUNDS: u32 = 4;
 
+/// Portions of output in a round.
+const PORTIONS: u32 = 4;
+
 /// Messages (requests, and pieces of what is written) that are taken in one turn: as many as are worth one write of
 /// small answers. A client with a deep queue waits for its next turn as all do.
 const TURN_MESSAGES: u32 = 128;
@@ -132,8 +135,7 @@ impl Link {
             progress = self.tls_handshake(context);
             progress |= self.fill(context);
             progress |= self.take_messages(&mut messages, context);
-            progress |= self.pump(context);
-            progress |= self.flush(context);
+            progress |= self.answer(context);
             self.end_when_done(context);
         }
         self.give_back_buffers(context);
@@ -387,7 +389,23 @@ impl Link {
         }
     }
 
-    /// Answers reads while there is room.
+    /// Answers reads and sends the answers, in portions: while the client takes the first, the next is made. Were a deep
+    /// queue answered at once, client and server would work in turn and each wait for the other.
+    fn answer(&mut self, context: &mut Context) -> bool {
+        let mut progress = false;
+        for _ in 0..PORTIONS {
+            let pumped = self.pump(context);
+            let more = self.output.holds_portion();
+            let sent = self.flush(context);
+            progress |= pumped || sent;
+            if !(pumped && more && sent) {
+                break;
+            }
+        }
+        progress
+    }
+
+    /// Answers reads until a portion of output is there.
     fn pump(&mut self, context: &mut Context) -> bool {
         let Phase::Transmission(traffic) = &mut self.phase else { return false };
         if self.channel.is_none() {

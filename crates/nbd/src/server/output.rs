@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use block::FileSpan;
 
-use crate::limits::{MAX_QUEUED_SPANS, OUTPUT_MARK_BYTES};
+use crate::limits::{MAX_QUEUED_SPANS, OUTPUT_MARK_BYTES, PORTION_BYTES};
 use connections::ByteQueue;
 
 /// The output of one connection.
@@ -83,6 +83,11 @@ impl Output {
     pub(super) fn has_room(&self, scarce: bool) -> bool {
         let mark = if scarce { 1 } else { OUTPUT_MARK_BYTES };
         self.bytes.len() < mark && self.spans.len() < MAX_QUEUED_SPANS
+    }
+
+    /// Enough is there to be sent before more is made.
+    pub(super) fn holds_portion(&self) -> bool {
+        self.bytes.len() >= PORTION_BYTES
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -150,7 +150,7 @@ impl Traffic {
         }
     }
 
-    /// Answers reads while the output has room; `true` where something happened.
+    /// Answers reads while the output has room, and until it holds a portion; `true` where something happened.
     pub(super) fn pump(&mut self, out: &mut Output, context: &Context) -> Result<bool, Broken> {
         let mut progress = false;
         let scarce = context.memory_is_scarce();
@@ -160,7 +160,7 @@ impl Traffic {
             device: &*opened.export.device,
             takes_files: self.takes_files,
         };
-        while out.has_room(scarce) && !self.open_read_is_lent {
+        while out.has_room(scarce) && !self.open_read_is_lent && !(progress && out.holds_portion()) {
             let Some(mut read) = self.reads.pop_front() else { break };
             match read.step(&terms, out) {
                 Step::More => self.reads.push_front(read),
