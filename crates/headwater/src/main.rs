@@ -51,6 +51,8 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
         Command::Status(args) => client(commands::status::run(args)).map(Answer::text),
         Command::Image(args) => client(commands::image::run(args)),
         Command::Doctor(args) => commands::doctor::run(&args),
+        Command::Backup(args) => commands::backup::run(&args).map(Answer::text),
+        Command::Restore(args) => commands::backup::restore::run(&args).map(Answer::text),
         Command::Generate(args) => commands::generate::run(&args).map(Answer::text),
     }
 }

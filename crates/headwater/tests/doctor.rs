@@ -78,7 +78,12 @@ printf '[[interface]]\nname = "hw0"\nmode = "dhcp"\nrange = "10.78.0.100-10.78.0
 "#;
     let found = findings(script);
     holds(&found, "firewall", "problem", "UDP port 69 (TFTP) on hw0");
-    holds(&found, "firewall", "warning", "TCP 0.0.0.0:8080 (HTTP) through depends on the rule \"ip saddr == 10.0.0.0/8 tcp dport == 8080 accept\"");
+    holds(
+        &found,
+        "firewall",
+        "warning",
+        "TCP 0.0.0.0:8080 (HTTP) through depends on the rule \"ip saddr == 10.0.0.0/8 tcp dport == 8080 accept\"",
+    );
     let filtered: Vec<_> = found.iter().filter(|one| one.0 == "firewall").collect();
     assert_eq!(filtered.len(), 2, "{filtered:#?}");
     holds(&found, "interfaces", "ok", "hw0 is up");

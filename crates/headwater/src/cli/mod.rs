@@ -6,9 +6,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+mod backup;
 mod doctor;
 mod image;
 
+pub use backup::{BackupArgs, RestoreArgs};
 pub use doctor::DoctorArgs;
 pub use image::{
     CheckArgs, CompactArgs, CompareArgs, ConvertArgs, CreateArgs, EntriesArgs, ImageArgs, ImageOptions,
@@ -55,6 +57,10 @@ pub enum Command {
     Image(ImageArgs),
     /// Look at this machine: is everything there that a server needs, and how to mend what is not
     Doctor(DoctorArgs),
+    /// Save the farm to one file, while the server runs: catalogue, configuration, certificates, state; not the images
+    Backup(BackupArgs),
+    /// Bring back what "headwater backup" saved; the server must be stopped
+    Restore(RestoreArgs),
     /// Print shell completions or write man pages
     Generate(GenerateArgs),
 }

@@ -1,4 +1,5 @@
 //! What the commands do: one file for each noun.
+pub mod backup;
 pub mod boots;
 mod client;
 pub mod device;

@@ -202,9 +202,9 @@ fn describe(statement: &Value) -> String {
                 Some(format!("{} {field}", protocol.unwrap_or(kind)))
             });
             let right = body.get("right").unwrap_or(&Value::Null);
-            let prefix = right.get("prefix").and_then(|prefix| {
-                Some(format!("{}/{}", prefix.get("addr")?.as_str()?, prefix.get("len")?))
-            });
+            let prefix = right
+                .get("prefix")
+                .and_then(|prefix| Some(format!("{}/{}", prefix.get("addr")?.as_str()?, prefix.get("len")?)));
             let right = prefix.unwrap_or_else(|| right.to_string().replace('"', ""));
             format!("{} {} {right}", field.unwrap_or_else(|| "(more)".to_owned()), word(body, "op"))
         }
