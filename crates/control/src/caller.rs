@@ -1,6 +1,8 @@
 //! Who asks for something, and what they may.
-use farm::model::{Actor, Grant, ObjectKind, Role, Scope, Stored, Timestamp, Token, User, UserName};
+use farm::model::{Actor, Grant, ObjectKind, Role, Scope, Stored, Task, Timestamp, Token, User, UserName};
 use farm::rules::permission::{Action, Denied, Place, Who, check, needed};
+
+use crate::whole::Control;
 
 /// Who asks for something: known for certain, since whoever makes one has let them in.
 #[derive(Clone, Debug)]
@@ -36,6 +38,14 @@ impl Caller {
     pub fn system(origin: &str, at: Timestamp) -> Self {
         let actor = Actor { user: known(SYSTEM), token: None, origin: origin.to_owned(), request: None };
         Self { actor, rights: Rights::All, at }
+    }
+
+    /// Whoever asked for a task, while it runs.
+    pub(crate) fn task(task: &Stored<Task>, control: &Control) -> Self {
+        let request = Some(format!("task {}", task.id));
+        let system = control.system();
+        let actor = Actor { user: task.actor.clone(), request, ..system.actor };
+        Self { actor, ..system }
     }
 
     /// A user who was let in, with all roles that the catalogue has of them, by `token` or by password.

@@ -33,8 +33,15 @@
 
 pub mod caller;
 pub mod error;
+pub mod inspect;
+mod making;
+pub mod marks;
+pub mod merge;
 mod notice;
 pub mod people;
+mod places;
+pub mod tasks;
+pub mod versions;
 mod whole;
 
 pub use caller::Caller;

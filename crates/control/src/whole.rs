@@ -1,6 +1,6 @@
 //! The one object that everything goes through: the catalogue, the snapshot that follows it, and whom it tells.
 use std::fmt;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,6 +12,7 @@ use farm::snapshot::{SharedSnapshot, Snapshot};
 use crate::caller::Caller;
 use crate::error::{Code, ControlError};
 use crate::notice::{Notice, Notices, Speaker};
+use crate::tasks::{Board, Runner};
 
 /// What tells the time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -28,6 +29,8 @@ pub struct Options {
     pub exchange: Option<PathBuf>,
     /// How many tasks it works on at once.
     pub tasks_at_once: NonZeroUsize,
+    /// The most bytes that one task moves in a second at first; `None`: as many as it can.
+    pub task_rate: Option<NonZeroU64>,
     /// What tells the time.
     pub clock: Clock,
 }
@@ -37,15 +40,16 @@ impl Options {
     #[must_use]
     pub fn of(server: ServerId) -> Self {
         let clock: Clock = Arc::new(|| SystemTime::now().into());
-        Self { server, exchange: None, tasks_at_once: TASKS_AT_ONCE, clock }
+        Self { server, exchange: None, tasks_at_once: TASKS_AT_ONCE, task_rate: None, clock }
     }
 }
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { server, exchange, tasks_at_once, clock: _ } = self;
+        let Self { server, exchange, tasks_at_once, task_rate, clock: _ } = self;
         let mut shown = f.debug_struct("Options");
         shown.field("server", server).field("exchange", exchange).field("tasks_at_once", tasks_at_once);
+        shown.field("task_rate", task_rate);
         shown.finish_non_exhaustive()
     }
 }
@@ -58,13 +62,23 @@ pub struct Control {
     snapshot: Arc<SharedSnapshot>,
     options: Options,
     speaker: Speaker,
+    board: Board,
 }
 
 impl Control {
     /// On a catalogue and the snapshot that follows it, which boots are decided from.
     #[must_use]
     pub fn open(catalogue: Catalogue, snapshot: Arc<SharedSnapshot>, options: Options) -> Arc<Self> {
-        Arc::new(Self { catalogue, snapshot, options, speaker: Speaker::new() })
+        Arc::new(Self { catalogue, snapshot, options, speaker: Speaker::new(), board: Board::default() })
+    }
+
+    /// Begins to work on tasks and to keep house, on threads of its own. First it takes up what the last start of this
+    /// server left behind. There is one runner of a server at a time.
+    ///
+    /// # Errors
+    /// Threads cannot be made.
+    pub fn start(self: &Arc<Self>) -> std::io::Result<Runner> {
+        Runner::start(self)
     }
 
     /// The catalogue. Who changes it past [`change`](Self::change) must [`refresh`](Self::refresh).
@@ -101,6 +115,14 @@ impl Control {
     #[must_use]
     pub fn changes(&self) -> Notices {
         self.speaker.listen()
+    }
+
+    pub(crate) fn say(&self, notice: Notice) {
+        self.speaker.say(notice);
+    }
+
+    pub(crate) fn board(&self) -> &Board {
+        &self.board
     }
 
     /// What this server does by itself, it does in this name.

@@ -10,14 +10,14 @@ use block::{ByteLength, ByteOffset, ByteRange, LogicalBlockSize, Patience};
 use crate::beside;
 use crate::bitmap::Scratch;
 use crate::chain::ParentReference;
-use crate::error::{Damage, Refusal, ResolveError};
+use crate::error::{Damage, OpenError, Refusal, ResolveError};
 use crate::extent::{LayerExtent, LayerIndex};
 use crate::format::{self, Format};
 use crate::guid::Guid;
 use crate::new_image::MetadataItem;
 use crate::qcow2::{Backing, Qcow2};
 use crate::raw::Raw;
-use crate::storage::Storage;
+use crate::storage::{FileStorage, FileStorageError, Storage};
 use crate::vhd::Vhd;
 use crate::vhdx::Vhdx;
 use crate::vmdk::Vmdk;
@@ -73,6 +73,24 @@ pub struct LayerInfo {
     pub linkage: Option<Guid>,
     /// Of a differencing image: what it says of its parent. Where the parent was found, the layer below says.
     pub parent: Option<ParentReference>,
+}
+
+impl LayerInfo {
+    /// What is known of the file at `path` by itself: its parents are neither looked for nor needed. Without a `format`,
+    /// contents and ending decide.
+    ///
+    /// # Errors
+    /// [`OpenError`], which names the path.
+    pub fn of_file(path: &Path, format: Option<Format>) -> Result<Self, OpenError> {
+        let storage = FileStorage::open(path).map_err(|error| match error {
+            FileStorageError::Access(source) => Refusal::Access(source),
+            FileStorageError::NotAFile { found } => Refusal::NotAFile { found },
+        });
+        storage
+            .and_then(|storage| Layer::open(Some(path), Box::new(storage), format))
+            .map(|layer| layer.about(LayerIndex::BASE))
+            .map_err(|refusal| refusal.about(Some(path.to_owned())))
+    }
 }
 
 /// Device and inode: what two openings of one file have in common.

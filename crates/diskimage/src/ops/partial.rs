@@ -120,6 +120,15 @@ impl Drop for Partial {
     }
 }
 
+/// Removes the unfinished file of `target` that a process left which was killed while it made it; says whether there was
+/// one.
+///
+/// # Errors
+/// [`OpError::Busy`] where a process is making it, or what the system says.
+pub fn remove_leftover(target: &Path) -> Result<bool, OpError> {
+    remove_stale(target, &name_of(target))
+}
+
 /// Where the new file `target` shall lie: a symlink that may be replaced is followed, so that it goes on leading to
 /// the image. What is no file there, a device or a pipe, is never replaced: programs know it by its name.
 pub(super) fn place_of(target: &Path, replace: Replace) -> Result<PathBuf, OpError> {
@@ -269,6 +278,18 @@ mod tests {
         let (partial, storage) = Partial::create(&target, Replace::Never).unwrap();
         assert!(storage.is_empty());
         assert_eq!(partial.path(), directory.path().join("new.vhdx.partial"));
+    }
+
+    #[test]
+    fn leftover_is_removed_unless_its_maker_lives() {
+        let (directory, target) = folder();
+        assert!(!remove_leftover(&target).unwrap());
+        let (partial, _) = Partial::create(&target, Replace::Never).unwrap();
+        assert!(matches!(remove_leftover(&target), Err(OpError::Busy { .. })));
+        drop(partial);
+        std::fs::write(directory.path().join("new.vhdx.partial"), b"half of an image").unwrap();
+        assert!(remove_leftover(&target).unwrap());
+        assert_eq!(names(directory.path()), [""; 0]);
     }
 
     #[test]

@@ -89,22 +89,59 @@ impl Change<'_> {
         version: VersionId,
         expected: Revision,
     ) -> Result<Deletion, CatalogueError> {
+        let deletion = self.deletion(version, expected)?;
+        match deletion {
+            Deletion::Now => self.delete(version, expected)?,
+            Deletion::WhenFree(_) => self.leave(version, expected, "delete-when-free")?,
+        }
+        Ok(deletion)
+    }
+
+    /// As [`delete_version`](Self::delete_version), but a version that nobody uses stays listed as
+    /// [`VersionState::Leaving`], too: until its file is gone.
+    pub fn retire_version(
+        &mut self,
+        version: VersionId,
+        expected: Revision,
+    ) -> Result<Deletion, CatalogueError> {
+        let deletion = self.deletion(version, expected)?;
+        let free = matches!(deletion, Deletion::Now);
+        self.leave(version, expected, if free { "retire" } else { "delete-when-free" })?;
+        Ok(deletion)
+    }
+
+    fn deletion(&mut self, version: VersionId, expected: Revision) -> Result<Deletion, CatalogueError> {
         let old = self.expect(version, expected)?;
         let (vdisk, versions) = self.vdisk_and_versions(old.vdisk)?;
         let in_use = self.in_use(Subject::Contents(version))?;
         let devices = self.count::<Device>(&crate::filter::Filter::equal("vdisk-id", vdisk.id))?;
-        match lifecycle::delete(&vdisk, &versions, old.number, &in_use, devices)? {
-            Deletion::Now => {
-                self.delete(version, expected)?;
-                Ok(Deletion::Now)
-            }
-            Deletion::WhenFree(conflict) => {
-                let conflict = self.name_owners(conflict)?;
-                let leaving = Version { state: VersionState::Leaving, ..old.value };
-                self.update_as("delete-when-free", version, expected, leaving)?;
-                Ok(Deletion::WhenFree(conflict))
-            }
-        }
+        Ok(match lifecycle::delete(&vdisk, &versions, old.number, &in_use, devices)? {
+            Deletion::Now => Deletion::Now,
+            Deletion::WhenFree(conflict) => Deletion::WhenFree(self.name_owners(conflict)?),
+        })
+    }
+
+    fn leave(
+        &mut self,
+        version: VersionId,
+        expected: Revision,
+        action: &'static str,
+    ) -> Result<(), CatalogueError> {
+        let old = self.expect(version, expected)?;
+        let leaving = Version { state: VersionState::Leaving, ..old.value };
+        self.update_as(action, version, expected, leaving).map(|_| ())
+    }
+
+    /// Makes the version that a conversion to VHDX gives, in state [`VersionState::Making`]; tells what goes into it.
+    pub fn begin_conversion(
+        &mut self,
+        vdisk: VdiskId,
+        comment: Description,
+    ) -> Result<(MergePlan, Stored<Version>), CatalogueError> {
+        let (vdisk, versions) = self.vdisk_and_versions(vdisk)?;
+        let plan = lifecycle::conversion(&vdisk, &versions, comment, self.at)?;
+        let made = self.create(plan.result.clone())?;
+        Ok((plan, made))
     }
 
     /// Makes the version that a merge gives, in state [`VersionState::Making`]; tells what goes into it.

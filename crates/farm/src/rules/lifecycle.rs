@@ -259,6 +259,36 @@ pub fn merge(
     Ok(MergePlan { sources, result })
 }
 
+/// What a conversion of the newest published version to VHDX takes and gives: a whole image with the same contents, for
+/// the same devices.
+///
+/// # Errors
+/// [`Refusal`]: the vDisk is private, a version is under maintenance, or the newest is VHDX already.
+pub fn conversion(
+    vdisk: &Stored<Vdisk>,
+    versions: &[Stored<Version>],
+    comment: Description,
+    now: Timestamp,
+) -> Result<MergePlan, Refusal> {
+    standard(vdisk)?;
+    no_maintenance(versions)?;
+    let newest = newest_published(versions)?;
+    if ImageFormat::of(&newest.file) == Some(ImageFormat::Vhdx) {
+        return Err(Refusal::NothingToMerge("the newest version is in VHDX already"));
+    }
+    let all = chain(versions, newest)?;
+    for version in &all {
+        ready(version)?;
+    }
+    let lineage = Lineage::MergedBase { contents_of: newest.number };
+    let result = new_version(vdisk, versions, newest, lineage, newest.access, (comment, now))?;
+    // No rule forbids the name: it is as long as the other format's and one letter.
+    let file = file_name(&vdisk.name, result.number, lineage, ImageFormat::Vhdx)
+        .map_err(|_| Refusal::NumbersUsedUp)?;
+    let sources = all.iter().map(|version| version.number).collect();
+    Ok(MergePlan { sources, result: Version { file, ..result } })
+}
+
 /// Whether a chain has become so long that it is to be merged without being asked to.
 #[must_use]
 pub fn merge_is_due(auto: Option<AutoMerge>, vdisk: &Vdisk, versions: &[Stored<Version>]) -> bool {
@@ -461,6 +491,21 @@ mod tests {
         let mut held = vdisk();
         held.override_version = Some(n(1));
         assert_eq!(go(&held, &versions, 1, &[]), Err(Refusal::Held(n(1))));
+    }
+
+    #[test]
+    fn conversion_gives_a_whole_vhdx_to_the_same_devices() {
+        let mut old = [base(0), difference(1, 0, RELEASED)];
+        let plan = |versions: &[Stored<Version>]| conversion(&stored(), versions, text(""), at(10));
+        assert!(matches!(plan(&old), Err(Refusal::NothingToMerge(_))));
+        for (version, file) in old.iter_mut().zip(["golden.vhd", "golden.1.avhd"]) {
+            version.value.file = text(file);
+        }
+        let MergePlan { sources, result } = plan(&old).unwrap();
+        assert_eq!(sources, [n(1), n(0)]);
+        assert_eq!((result.number, result.file.as_str()), (n(2), "golden.2.vhdx"));
+        assert_eq!((result.access, result.state), (RELEASED, VersionState::Making));
+        assert_eq!(result.lineage, Lineage::MergedBase { contents_of: n(1) });
     }
 
     #[test]

@@ -1,0 +1,124 @@
+//! What tasks do: the parameters that stand in their rows, and who carries each kind out.
+use farm::catalogue::Change;
+use farm::model::{MAX_TASK_TEXT_BYTES, Stored, Task, TaskState, VdiskId, VersionId, Word};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::running::Running;
+use crate::caller::Caller;
+use crate::error::{Code, ControlError};
+use crate::whole::Control;
+use crate::{merge, versions};
+
+/// How often work is begun that its server did not live to end: more, and it may be what the server dies of.
+pub(crate) const MAX_STARTS: u32 = 3;
+
+/// The last step of a task, in the transaction that ends it: makes true what was made, and gives the result.
+pub(crate) type Finish = Box<dyn FnMut(&mut Change<'_>) -> Result<Value, ControlError>>;
+
+/// What a task does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "work", rename_all = "kebab-case")]
+pub(crate) enum Job {
+    /// The file of a maintenance version.
+    NewVersion(versions::NewVersion),
+    /// One file of several, or of another format.
+    Merge(merge::Merge),
+}
+
+impl Job {
+    /// The kind of its task.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::NewVersion(_) => "new-version",
+            Self::Merge(merge) => merge.kind.word(),
+        }
+    }
+
+    /// The version whose file it makes.
+    pub(crate) fn version(&self) -> Option<VersionId> {
+        match self {
+            Self::NewVersion(job) => Some(job.version),
+            Self::Merge(job) => Some(job.version),
+        }
+    }
+
+    /// Does it, but for its last step.
+    pub(crate) fn run(&self, running: &Running<'_>) -> Result<Finish, ControlError> {
+        match self {
+            Self::NewVersion(job) => job.run(running),
+            Self::Merge(job) => job.run(running),
+        }
+    }
+}
+
+/// What stands in a task's row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Parameters {
+    #[serde(flatten)]
+    pub(crate) job: Job,
+    /// How often it was begun.
+    pub(crate) starts: u32,
+}
+
+impl Parameters {
+    pub(crate) fn read(task: &Task) -> Result<Self, ControlError> {
+        serde_json::from_str(&task.parameters).map_err(|error| {
+            let why = format!("the parameters of the task cannot be read: {error}");
+            ControlError::new(Code::Internal, why).hint("a newer version of the program may have made it")
+        })
+    }
+
+    pub(crate) fn text(&self) -> Result<String, ControlError> {
+        let text = serde_json::to_string(self)
+            .map_err(|error| ControlError::new(Code::Internal, format!("a task is no JSON: {error}")))?;
+        if text.len() > MAX_TASK_TEXT_BYTES {
+            let why =
+                format!("the task has {} bytes of parameters; {MAX_TASK_TEXT_BYTES} is the most", text.len());
+            return Err(ControlError::new(Code::BadValue, why));
+        }
+        Ok(text)
+    }
+}
+
+/// Who begins a task that is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begun {
+    /// A worker, when one is free.
+    Later,
+    /// The caller, right away.
+    Now,
+}
+
+/// Writes a task down.
+pub(crate) fn record(
+    change: &mut Change<'_>,
+    control: &Control,
+    by: &Caller,
+    job: Job,
+    vdisk: Option<VdiskId>,
+    begun: Begun,
+) -> Result<Stored<Task>, ControlError> {
+    let (state, server, started_at, starts) = match begun {
+        Begun::Later => (TaskState::Waiting, None, None, 0),
+        Begun::Now => (TaskState::Running, Some(control.server()), Some(change.now()), 1),
+    };
+    let kind = Word::new(job.word())?;
+    let task = Task {
+        kind,
+        vdisk,
+        parameters: Parameters { job, starts }.text()?,
+        actor: by.actor().user.clone(),
+        server,
+        state,
+        made_at: change.now(),
+        started_at,
+        ended_at: None,
+        result: None,
+    };
+    let task = change.create(task)?;
+    if begun == Begun::Now {
+        control.board().adopt(task.id);
+    }
+    Ok(task)
+}

@@ -1,0 +1,6 @@
+//! The crate on a real catalogue and real image files in temporary folders.
+mod sample;
+mod store_check;
+mod task_ends;
+mod version_files;
+mod whole;
