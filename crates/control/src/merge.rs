@@ -183,13 +183,13 @@ impl Merge {
         if target.symlink_metadata().is_err() {
             let job = self.job(&image, &target, &making.folder)?;
             let plan = job.plan()?;
-            has_room(&making.folder, plan.copy_bytes)?;
+            has_room(&making.folder, plan.totals.copy.bytes)?;
             running.log(&format!(
                 "{} files into {:?}: {} bytes are shared with them, {} copied",
                 chain.len(),
                 making.version.file.as_str(),
-                plan.clone_bytes,
-                plan.copy_bytes
+                plan.totals.clone.bytes,
+                plan.totals.copy.bytes
             ));
             let summary = job.run(running.watch())?;
             if let Some(result) = result.as_object_mut() {
