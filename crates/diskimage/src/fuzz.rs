@@ -15,8 +15,10 @@ use crate::storage::{CrashStorage, MemoryStorage, Storage};
 use crate::vmdk::Vmdk;
 
 mod operations;
+mod versions;
 
 pub use operations::{operations, replay_parts};
+pub use versions::versions;
 
 /// How many extents of an image are looked at from its start and before its end.
 const MAX_EXTENTS: usize = 64;
@@ -229,4 +231,9 @@ fn read_some(image: &Image) {
         }
     }
     let _ = image.info();
+}
+
+#[allow(clippy::panic, reason = "a finding of the fuzzer is a panic")]
+fn unreachable_image<T>(refusal: &Refusal) -> T {
+    panic!("an image that we wrote cannot be opened: {refusal}")
 }

@@ -1,18 +1,19 @@
 //! Images opened for writing, driven by bytes: operations against a flat model, and files with a log to replay.
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use block::{
     Access, BlockDevice, ByteLength, ByteOffset, ByteRange, LogicalBlockSize, MemoryDevice, Patience,
 };
 
-use super::{READ_BYTES, file_of_parts};
+use super::{READ_BYTES, file_of_parts, unreachable_image};
 use crate::format::Format;
 use crate::guid::Guid;
 use crate::image::{Image, OpenOptions};
 use crate::layer::Subtype;
 use crate::mutable::MutableImage;
 use crate::new_image::{NewImageSpec, ParentLink, create};
-use crate::storage::{CrashStorage, MemoryStorage};
+use crate::storage::{CrashStorage, MemoryStorage, Survival};
 
 /// How large the disk is on which operations are made: two blocks of 2 MiB and half of one.
 const DISK_BYTES: u64 = 5 << 20;
@@ -21,21 +22,24 @@ const PARENT_BYTES: u64 = 3 << 20;
 const MAX_OPERATIONS: usize = 64;
 /// The most that one operation touches: more than a block of 1 MiB.
 const MAX_SECTORS: u64 = 2600;
+/// What a power cut leaves whole or not at all.
+const SECTOR_BYTES: usize = 512;
 
 /// Makes an image as the first byte says, opens it for writing, and makes the operations that the rest describes, eight
 /// bytes each, on it and on a flat model. The image must agree with the model at every read, whenever it is opened
-/// again, and after its log was replayed.
+/// again, and after its log was replayed. Where power is cut, what was flushed must be there, and every other sector
+/// hold what it held or was given since.
 pub fn operations(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else { return };
-    let Some(disk) = Disk::new(*kind) else { return };
-    let mut model = disk.contents();
+    let Some(mut disk) = Disk::new(*kind) else { return };
+    let mut model = Model::new(disk.contents());
     let mut image = disk.open();
     for operation in rest.as_chunks::<8>().0.iter().take(MAX_OPERATIONS) {
         image = disk.apply(*operation, image, &mut model);
     }
-    disk.compare(&image, &model);
+    disk.compare(&image, &model.now);
     assert!(image.close().is_ok(), "a close failed");
-    disk.compare(&disk.open(), &model);
+    disk.compare(&disk.open(), &model.now);
 }
 
 /// Opens a file made as [`open_parts`](super::open_parts) makes it for reading, its log laid over it, and for writing,
@@ -82,6 +86,60 @@ struct Disk {
     storage: Arc<CrashStorage>,
     parent: Option<Arc<dyn BlockDevice>>,
     unit: u64,
+    /// How long the file's history was when all of it was known to be lasting.
+    sure: usize,
+}
+
+/// What the disk holds, and what it may hold after a power cut.
+struct Model {
+    now: Vec<u8>,
+    /// Of each sector, as hashes, the contents that no flush has made history yet.
+    before: Vec<Vec<u64>>,
+}
+
+impl Model {
+    fn new(now: Vec<u8>) -> Self {
+        let before = now.chunks(SECTOR_BYTES).map(|_| Vec::new()).collect();
+        Self { now, before }
+    }
+
+    /// The bytes there, and the sectors in which they lie.
+    fn part(&mut self, start: usize, end: usize) -> Option<(&mut [u8], &mut [Vec<u64>])> {
+        let (first, last) = (start.checked_div(SECTOR_BYTES)?, end.div_ceil(SECTOR_BYTES));
+        Some((self.now.get_mut(start..end)?, self.before.get_mut(first..last)?))
+    }
+
+    /// All that the disk holds is lasting.
+    fn flushed(&mut self) {
+        self.before.iter_mut().for_each(Vec::clear);
+    }
+
+    /// Takes what a power cut has left.
+    fn cut(&mut self, left: Vec<u8>) {
+        let sectors = left.chunks(SECTOR_BYTES).zip(self.now.chunks(SECTOR_BYTES)).zip(&self.before);
+        for (sector, ((left, now), before)) in sectors.enumerate() {
+            let is_known = left == now || before.contains(&hash(left));
+            assert!(
+                is_known,
+                "after a power cut sector {sector} holds what it never held, or lost what was flushed"
+            );
+        }
+        self.now = left;
+        self.flushed();
+    }
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Remembers what these sectors hold.
+fn remember(bytes: &[u8], before: &mut [Vec<u64>]) {
+    for (sector, before) in bytes.chunks(SECTOR_BYTES).zip(before) {
+        before.push(hash(sector));
+    }
 }
 
 impl Disk {
@@ -117,7 +175,8 @@ impl Disk {
         let parent = has_parent.then(|| pattern(PARENT_BYTES));
         let parent = parent.map(|bytes| MemoryDevice::with_contents(bytes, logical_block, Access::ReadOnly));
         let parent = parent.flatten().map(|device| Arc::new(device) as Arc<dyn BlockDevice>);
-        Some(Self { format, storage, parent, unit: logical_block.bytes() })
+        let sure = storage.moments();
+        Some(Self { format, storage, parent, unit: logical_block.bytes(), sure })
     }
 
     fn contents(&self) -> Vec<u8> {
@@ -135,8 +194,8 @@ impl Disk {
     }
 
     /// Makes the operation that these bytes describe: what, where, how long and with what.
-    fn apply(&self, operation: [u8; 8], image: MutableImage, model: &mut [u8]) -> MutableImage {
-        let [what, fill, at0, at1, length0, length1, ends, _] = operation;
+    fn apply(&mut self, operation: [u8; 8], image: MutableImage, model: &mut Model) -> MutableImage {
+        let [what, fill, at0, at1, length0, length1, ends, seed] = operation;
         let sectors = DISK_BYTES.checked_div(self.unit).unwrap_or_default();
         let at = u64::from(u16::from_le_bytes([at0, at1])).min(sectors.saturating_sub(1));
         // Half of the places are where blocks begin.
@@ -146,18 +205,37 @@ impl Disk {
         let length = length.saturating_add(1).min(sectors.saturating_sub(at));
         let (at, length) = (at.saturating_mul(self.unit), length.saturating_mul(self.unit));
         let Some(range) = ByteRange::new(ByteOffset::new(at), ByteLength::new(length)) else { return image };
-        let index = |place: u64| usize::try_from(place).unwrap_or(usize::MAX);
-        let Some(target) = model.get_mut(index(at)..index(range.end().get())) else { return image };
         match what % 8 {
+            5 => {
+                assert!(image.flush(Patience::Blocking).is_ok(), "a flush failed");
+                self.is_lasting(model);
+            }
+            7 if fill & 2 == 0 => return self.reopen(image, fill & 1 == 0, model),
+            7 => return self.cut_power(image, [seed, at0, length0], model),
+            what => self.touch(&image, range, (what, fill), model),
+        }
+        image
+    }
+
+    /// Writes, zeroes, discards or reads.
+    fn touch(&self, image: &MutableImage, range: ByteRange, (what, fill): (u8, u8), model: &mut Model) {
+        let index = |place: u64| usize::try_from(place).unwrap_or(usize::MAX);
+        let (start, end) = (index(range.start().get()), index(range.end().get()));
+        let Some((target, before)) = model.part(start, end) else { return };
+        match what {
             0..=2 => {
+                remember(target, before);
                 target.fill(fill);
                 assert!(image.write(range.start(), target, Patience::Blocking).is_ok(), "a write failed");
             }
             3 => {
+                remember(target, before);
                 target.fill(0);
                 assert!(image.write_zeroes(range, Patience::Blocking).is_ok(), "zeroing failed");
             }
             4 => {
+                remember(target, before);
+                remember(&vec![0; target.len()], before);
                 assert!(image.discard(range, Patience::Blocking).is_ok(), "a discard failed");
                 let mut now = vec![0; target.len()];
                 assert!(image.read(range.start(), &mut now, Patience::Blocking).is_ok(), "a read failed");
@@ -167,25 +245,57 @@ impl Disk {
                 }
                 target.copy_from_slice(&now);
             }
-            5 => assert!(image.flush(Patience::Blocking).is_ok(), "a flush failed"),
-            6 => {
+            _ => {
                 let mut now = vec![0; target.len()];
                 assert!(image.read(range.start(), &mut now, Patience::Blocking).is_ok(), "a read failed");
                 assert!(now == target, "{range} differs from the model");
             }
-            _ => return self.reopen(image, fill & 1 == 0),
         }
-        image
     }
 
-    fn reopen(&self, image: MutableImage, is_closed: bool) -> MutableImage {
+    fn reopen(&mut self, image: MutableImage, is_closed: bool, model: &mut Model) -> MutableImage {
         if is_closed {
             assert!(image.close().is_ok(), "a close failed");
         } else {
             assert!(image.flush(Patience::Blocking).is_ok(), "a flush failed");
             drop(image);
         }
+        self.is_lasting(model);
         self.open()
+    }
+
+    /// Cuts the power at one of the moments since all was lasting, and opens what is left.
+    fn cut_power(&mut self, image: MutableImage, seed: [u8; 3], model: &mut Model) -> MutableImage {
+        drop(image);
+        let [first, second, third] = seed;
+        let mut state = u64::from_le_bytes([first, second, third, 1, 2, 3, 4, 5]);
+        // xorshift: the fuzzer chooses where it begins.
+        let mut below = |end: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            usize::try_from(state >> 11).unwrap_or_default().checked_rem(end).unwrap_or_default()
+        };
+        let since = self.storage.moments().saturating_sub(self.sure);
+        let moment = self.sure.saturating_add(below(since.saturating_add(1)));
+        let left = self.storage.crashed(moment, |_| match below(4) {
+            0 => Survival::Lost,
+            1 => Survival::Whole,
+            2 => Survival::Head(below(16)),
+            _ => Survival::Tail(below(16)),
+        });
+        self.storage = Arc::new(CrashStorage::new(left));
+        let image = self.open();
+        let mut now = vec![0; model.now.len()];
+        assert!(image.read(ByteOffset::ZERO, &mut now, Patience::Blocking).is_ok(), "a read failed");
+        model.cut(now);
+        self.sure = self.storage.moments();
+        image
+    }
+
+    fn is_lasting(&mut self, model: &mut Model) {
+        model.flushed();
+        self.sure = self.storage.moments();
     }
 
     fn compare(&self, image: &MutableImage, model: &[u8]) {
@@ -198,9 +308,4 @@ impl Disk {
 /// What a parent holds: numbers that differ in every sector.
 fn pattern(bytes: u64) -> Vec<u8> {
     (0..bytes / 8).flat_map(|word| word.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()).collect()
-}
-
-#[allow(clippy::panic, reason = "a finding of the fuzzer is a panic")]
-fn unreachable_image<T>(refusal: &crate::error::Refusal) -> T {
-    panic!("an image that we wrote cannot be opened: {refusal}")
 }

@@ -82,22 +82,30 @@ impl MutableImage {
     /// zeros: nothing is thrown away. Of a differencing image the parent keeps its size.
     ///
     /// # Errors
-    /// [`EditError`]; the size is then as it was.
+    /// [`EditError`]; the size is then as it was, and the disk holds all that was written.
     pub fn resize(self, size: ByteLength) -> Result<(), EditError> {
-        let geometry = self.geometry();
-        if size == geometry.size {
+        if size == self.geometry().size {
             return Ok(self.close()?);
         }
+        if let Some(refusal) = self.refusal_of(size)? {
+            self.close()?;
+            return Err(refusal);
+        }
+        self.writer.flush()?;
+        self.writer.resize(size)?;
+        Ok(self.close()?)
+    }
+
+    /// Why the disk cannot have this size, if it cannot.
+    fn refusal_of(&self, size: ByteLength) -> Result<Option<EditError>, BlockError> {
+        let geometry = self.geometry();
         let unit = geometry.logical_block.bytes();
         if size == ByteLength::ZERO || !size.get().is_multiple_of(unit) {
             let reason = format!("it is made of whole blocks of {unit} bytes, one at least");
-            return Err(EditError::Size { size, reason, rule: "the disk's logical block size" });
+            return Ok(Some(EditError::Size { size, reason, rule: "the disk's logical block size" }));
         }
-        if let Some(at) = first_in_use(&*self.writer, size, geometry.size)? {
-            return Err(EditError::TailInUse { at });
-        }
-        self.writer.resize(size)?;
-        Ok(self.close()?)
+        let in_use = first_in_use(&*self.writer, size, geometry.size)?;
+        Ok(in_use.map(|at| EditError::TailInUse { at }))
     }
 
     /// Writes down where the parent of a differencing image lies now and what it is recognised by, and closes the
@@ -105,8 +113,9 @@ impl MutableImage {
     /// caller to know.
     ///
     /// # Errors
-    /// [`EditError`]; the link is then as it was.
+    /// [`EditError`]; the link is then as it was, and the disk holds all that was written.
     pub fn relink(self, link: &ParentLink) -> Result<(), EditError> {
+        self.writer.flush()?;
         self.writer.relink(link)?;
         Ok(self.close()?)
     }

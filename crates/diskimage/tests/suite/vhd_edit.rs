@@ -286,3 +286,19 @@ fn image_without_a_parent_is_not_linked_to_one() {
         assert!(matches!(error, EditError::Unsupported { .. }), "{error:?}");
     }
 }
+
+/// What was written and not flushed is in no table yet.
+#[test]
+fn refused_edit_leaves_what_was_written() {
+    let storage = made(&spec(Subtype::Dynamic, 4 * MIB));
+    let image = open(&storage, None);
+    write(&image, 0, 0x11, 4096);
+    write(&image, 3 * MIB, 0x22, 4096);
+    let refused = image.resize(ByteLength::new(MIB)).unwrap_err();
+    assert!(matches!(refused, EditError::TailInUse { .. }), "{refused:?}");
+    let image = open(&storage, None);
+    assert_eq!((bytes(&image, 0, 4096), bytes(&image, 3 * MIB, 4096)), (vec![0x11; 4096], vec![0x22; 4096]));
+    write(&image, 2 * MIB, 0x33, 4096);
+    assert!(image.relink(&link("other")).is_err());
+    assert_eq!(bytes(&open(&storage, None), 2 * MIB, 4096), [0x33; 4096]);
+}
