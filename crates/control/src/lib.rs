@@ -31,6 +31,7 @@
     )
 )]
 
+pub mod adopt;
 pub mod caller;
 pub mod error;
 pub mod inspect;

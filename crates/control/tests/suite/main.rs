@@ -1,4 +1,5 @@
 //! The crate on a real catalogue and real image files in temporary folders.
+mod adoption;
 mod sample;
 mod store_check;
 mod task_ends;
