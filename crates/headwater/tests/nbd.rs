@@ -3,8 +3,11 @@
 //! Needs qemu-utils, libnbd-bin and gnutls-bin (Debian).
 mod harness;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use harness::{INITIATOR, Io, MAC, Site, contents, headwater, outcome, run, target_in, wait_until};
 
@@ -91,6 +94,22 @@ fn use_over_nbd_ends_the_sessions_of_the_firmware() {
     let timeline = site.headwater(&["boots", "show", "lab-01"]);
     assert!(timeline.contains("login, first stage") && timeline.contains(", over NBD"), "{timeline}");
     firmware.end();
+}
+
+#[test]
+fn newer_boot_ends_the_connections_of_the_older_one_that_say_nothing() {
+    let mut site = Site::new("", "", PLAIN);
+    site.start();
+    let (first, second) = (new_export(&site), new_export(&site));
+    let mut idle = TcpStream::connect(("127.0.0.1", site.nbd_port)).unwrap();
+    idle.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    // proto.md, NBD_OPT_EXPORT_NAME: no answer but the export's size and flags.
+    let length = u32::try_from(first.len()).unwrap().to_be_bytes();
+    let choice = [&[0, 0, 0, 3], b"IHAVEOPT".as_slice(), &[0, 0, 0, 1], &length, first.as_bytes()].concat();
+    idle.write_all(&choice).unwrap();
+    idle.read_exact(&mut [0; 18 + 10]).unwrap();
+    assert!(io(&uri(&site, &second), &[READS_GOLDEN]).ok);
+    assert_eq!(idle.read(&mut [0; 1]).unwrap(), 0, "the end of the connection");
 }
 
 #[test]

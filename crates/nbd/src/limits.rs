@@ -71,6 +71,12 @@ pub(crate) const MAX_ALLOCATION_CALLS: usize = 8192;
 /// Input that stays with an idle connection; a longer rest keeps a buffer of its thread.
 pub(crate) const SMALL_REST_BYTES: usize = 16 * 1024;
 
+/// What is taken at a time of what is written while memory for input is scarce.
+pub(crate) const SCARCE_PIECE_BYTES: usize = 8 * 1024;
+
+/// The input of a connection while memory for it is scarce: the longest option with its header fits.
+pub(crate) const SCARCE_INPUT_BYTES: usize = SMALL_REST_BYTES + 4 * 1024;
+
 /// A thread's large buffer: a piece of a write with its header, and as much again.
 pub(crate) const LARGE_BUFFER_BYTES: usize = 2 * PIECE_BYTES + 4096;
 

@@ -323,3 +323,54 @@ fn client_refuses_servers_that_break_the_rules() {
     let short = hostile(b"NBDMAGICIHAVEOPT\0".to_vec());
     assert!(matches!(short, Err(ConnectError::Connection(_))), "{short:?}");
 }
+
+#[test]
+fn writes_that_never_end_take_no_more_memory_than_there_is_and_others_go_on() {
+    const PIECE: u32 = 256 * 1024;
+    const SENT: usize = 100 * 1024;
+    let config = ServerConfig { threads: 1, max_arriving_bytes: 1, ..ServerConfig::default() };
+    let lab = Lab::start(Disk::new(memory(8)), config);
+    let mut slow: Vec<TcpStream> = (0..10)
+        .map(|turn| {
+            let mut stream = entered(&lab);
+            let write = request(0, 1, turn, turn * u64::from(PIECE), PIECE);
+            stream.write_all(&[write, vec![turn as u8 + 1; SENT]].concat()).unwrap();
+            stream
+        })
+        .collect();
+    // On the same thread behind them: whole requests of any length.
+    let mut client = lab.connect(&ConnectOptions::default());
+    let long = vec![0xEE; 2 << 20];
+    client.write(6 << 20, &long, ChangeOptions::default()).unwrap();
+    let mut found = vec![0; long.len()];
+    client.read(6 << 20, &mut found).unwrap();
+    assert!(found == long);
+    let arriving = lab.server.arriving_bytes();
+    assert!(arriving < 2 << 20, "{arriving} bytes of buffers");
+    for (turn, stream) in slow.iter_mut().enumerate() {
+        stream.write_all(&vec![turn as u8 + 1; PIECE as usize - SENT]).unwrap();
+        let mut answer = [0; 16];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!((&answer[4..8], answer[15]), (&[0; 4][..], turn as u8));
+        let mut found = vec![0; PIECE as usize];
+        client.read(turn as u64 * u64::from(PIECE), &mut found).unwrap();
+        assert!(found == vec![turn as u8 + 1; PIECE as usize], "write {turn}");
+    }
+    assert_eq!(lab.server.arriving_bytes(), 0);
+}
+
+#[test]
+fn users_of_a_device_that_is_taken_away_are_disconnected_and_those_of_another_are_not() {
+    let (taken, other) = (memory(1), Disk::new(memory(1)));
+    let listener = Listener::Tcp(TcpListener::bind("127.0.0.1:0").unwrap());
+    let lab = Lab::listen_with(vec![listener], Disk::new(taken.clone()), Some(other), quick());
+    let lost = entered(&lab);
+    let mut stays =
+        lab.connect(&ConnectOptions { export: common::OTHER.to_owned(), ..ConnectOptions::default() });
+    let device: Arc<dyn BlockDevice> = taken;
+    lab.server.end_device(&device);
+    assert_eq!(rest(lost), []);
+    lab.seen.wait("the end", |log| log.ended.contains(&ConnectionEnd::Shutdown));
+    stays.write(0, &[3; 512], ChangeOptions::default()).unwrap();
+    is_well(&lab);
+}

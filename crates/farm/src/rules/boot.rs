@@ -116,7 +116,8 @@ pub enum NoBoot {
     /// Its persistent write cache belongs to another version.
     #[error(
         "device {device} has a persistent write cache that was made on version {made_on} of vDisk {vdisk}, and would boot \
-         version {entitled}: let it stay on version {made_on}, or discard its write cache"
+         version {entitled}: let it stay on version {made_on}, or discard its write cache: headwater device reset {device} \
+         --discard-persistent"
     )]
     CacheOfOtherVersion {
         /// Which device.

@@ -42,10 +42,7 @@ pub(super) async fn reset(
     };
     let ender = Arc::clone(&admin.ender);
     blocking(move || {
-        let targets = slot.reset()?;
-        if let Some(ender) = ender.get() {
-            targets.iter().for_each(|target| ender.end_target(target));
-        }
+        slot.reset()?.end(ender.get().map(AsRef::as_ref));
         if query.discard_persistent {
             slot.discard_persistent()?;
         }

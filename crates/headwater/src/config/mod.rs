@@ -5,6 +5,7 @@
 //! the nearest one that exists. [`parse`] checks what the text alone can tell; `Config::check_files` checks what needs a look
 //! at the machine (does the image exist?). Every key is described in `docs/configuration.md`; the commented default file is
 //! [`DEFAULT_FILE`], and a test holds both to what the code reads.
+mod capacity;
 mod command_line;
 mod devices;
 mod farm;
@@ -23,6 +24,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use capacity::Capacity;
 pub use command_line::{BootWords, CommandLine};
 pub(crate) use devices::derived_initiator;
 pub use devices::{Chap, Device, DeviceName, UnknownDevices};
@@ -66,6 +68,8 @@ pub struct Iscsi {
     pub redirect: Option<SocketAddr>,
     /// How long initiators have to log out when the server stops.
     pub logout_within: Duration,
+    /// How many connections there may be, and how much memory they may take.
+    pub capacity: Capacity,
 }
 
 /// Everything that `headwater serve` is told.
@@ -221,6 +225,7 @@ fn read_iscsi(root: &mut Section<'_>) -> Iscsi {
         chap_md5: true,
         redirect: None,
         logout_within: Duration::from_secs(3),
+        capacity: Capacity::ISCSI,
     };
     let Some(mut section) = root.section("iscsi") else { return default };
     let listen = section.strings("listen", MAX_LISTENERS, |text| values::socket_address(text, ISCSI_PORT));
@@ -231,6 +236,7 @@ fn read_iscsi(root: &mut Section<'_>) -> Iscsi {
         let time = values::duration(text)?;
         if time > MAX_LOGOUT { Err(format!("\"{text}\" is more than a minute")) } else { Ok(time) }
     });
+    let capacity = capacity::read(&mut section, default.capacity);
     section.finish();
     Iscsi {
         listen: listen.unwrap_or(default.listen),
@@ -238,6 +244,7 @@ fn read_iscsi(root: &mut Section<'_>) -> Iscsi {
         chap_md5: chap_md5.unwrap_or(default.chap_md5),
         redirect,
         logout_within: logout_within.unwrap_or(default.logout_within),
+        capacity,
     }
 }
 

@@ -6,6 +6,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use super::capacity::{self, Capacity};
 use super::reader::Section;
 use super::values::{dns_name, socket_address};
 
@@ -33,6 +34,8 @@ pub struct Nbd {
     pub shared_certificates: Vec<String>,
     /// Who may read whole vDisks.
     pub vdisk_readers: Vec<Reader>,
+    /// How many connections there may be, and how much memory they may take.
+    pub capacity: Capacity,
 }
 
 /// Encryption of NBD.
@@ -142,6 +145,7 @@ pub(super) fn read(root: &mut Section<'_>) -> Option<Nbd> {
             )
         })
     });
+    let capacity = capacity::read(&mut section, Capacity::NBD);
     section.finish();
     Some(Nbd {
         listen,
@@ -150,6 +154,7 @@ pub(super) fn read(root: &mut Section<'_>) -> Option<Nbd> {
         tls,
         shared_certificates: shared.unwrap_or_default(),
         vdisk_readers: readers.unwrap_or_default(),
+        capacity,
     })
 }
 

@@ -51,10 +51,13 @@ fn every_key_stands_in_the_default_file_and_in_the_documentation() {
         assert!(table.get_ref().contains_key(*key), "{key} is missing in the default file");
     }
     let inner = [
-        ("iscsi", "listen iqn_prefix chap_md5 redirect logout_within"),
+        (
+            "iscsi",
+            "listen iqn_prefix chap_md5 redirect logout_within max_connections max_connections_per_address memory_limit",
+        ),
         (
             "nbd",
-            "listen unix_socket systemd_sockets tls certificate key client_ca shared_certificates vdisk_readers",
+            "listen unix_socket systemd_sockets tls certificate key client_ca shared_certificates vdisk_readers max_connections max_connections_per_address memory_limit",
         ),
         ("server", "name site"),
         ("catalogue", "postgres"),
@@ -89,7 +92,7 @@ fn misspelled_key_is_reported_with_its_place_and_the_nearest_key() {
         messages("state_dirr = \"/x\"\n[iscsi]\n  lisen = \"0.0.0.0\"\nzzz = 1\n"),
         "headwater.toml:1:1: unknown key \"state_dirr\" at the top level; did you mean \"state_dir\"?\n\
          headwater.toml:3:3: unknown key \"lisen\" in [iscsi]; did you mean \"listen\"?\n\
-         headwater.toml:4:1: unknown key \"zzz\" in [iscsi]; known keys: listen, iqn_prefix, chap_md5, redirect, logout_within"
+         headwater.toml:4:1: unknown key \"zzz\" in [iscsi]; known keys: listen, iqn_prefix, chap_md5, redirect, logout_within, max_connections, max_connections_per_address, memory_limit"
     );
 }
 

@@ -64,10 +64,7 @@ fn renew(devices: &Devices, recorder: &Recorder, ender: Option<&dyn SessionEnder
     for (lost, slot) in devices.renew_leases() {
         let device = slot.name.as_str();
         tracing::error!(device, "{}", lost.why);
-        let targets = slot.fence_off();
-        if let Some(ender) = ender {
-            targets.iter().for_each(|target| ender.end_target(target));
-        }
+        slot.fence_off().end(ender);
         recorder.end(&slot.name, &lost.why);
     }
 }

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use block::BlockDevice;
 use farm::snapshot::Snapshot;
 use iscsi::directory::{Directory, IscsiName};
 use iscsi::server::{ServerConfig, ServerHandle, TargetServer};
@@ -30,7 +31,7 @@ use tokio::sync::watch;
 use crate::admin::{self, Admin};
 use crate::catalogue::FarmLink;
 use crate::catalogue::survey::survey;
-use crate::config::{Config, DeviceName, InterfaceMode};
+use crate::config::{Capacity, Config, DeviceName, InterfaceMode};
 use crate::stream::boot_id::BootIds;
 use crate::stream::device::SessionEnder;
 use crate::stream::devices::Devices;
@@ -53,8 +54,8 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
 /// How many connections and write caches there may be at a time, with so many devices.
 pub(crate) fn open_files_wanted(config: &Config, devices: usize) -> u64 {
-    let iscsi = ServerConfig::default().max_connections;
-    let nbd = config.nbd.as_ref().map_or(0, |_| ::nbd::server::ServerConfig::default().max_connections);
+    let iscsi = config.iscsi.capacity.max_connections;
+    let nbd = config.nbd.as_ref().map_or(0, |nbd| nbd.capacity.max_connections);
     iscsi.saturating_add(nbd).saturating_add(devices) as u64
 }
 
@@ -113,7 +114,7 @@ pub struct Server {
     devices: Arc<Devices>,
     recorder: Arc<Recorder>,
     target: Arc<ServerHandle>,
-    nbd: Option<::nbd::server::ServerHandle>,
+    nbd: Arc<OnceLock<::nbd::server::ServerHandle>>,
     netboot: NetbootHandle,
     housekeeping: Housekeeping,
     keeper: Keeper,
@@ -157,25 +158,26 @@ impl Server {
             ids: Arc::clone(&ids),
             ender: Arc::clone(&ender),
         });
-        let target = TargetServer::start(iscsi_listeners, ServerConfig::default(), directory);
+        let target = TargetServer::start(iscsi_listeners, iscsi_config(config.iscsi.capacity), directory);
         let target = Arc::new(target.context("the iSCSI target cannot be started")?);
         let iscsi = target.local_addresses().to_vec();
         // Nobody else sets it.
-        let _ = ender.set(Box::new(Ender(Arc::clone(&target))));
+        let running_nbd = Arc::new(OnceLock::new());
+        let _ = ender.set(Box::new(Ender { target: Arc::clone(&target), nbd: Arc::clone(&running_nbd) }));
 
-        let nbd = match (nbd_prepared, &config.nbd) {
-            (Some(prepared), Some(access)) => {
-                let exports = BootExports::new(
-                    access.clone(),
-                    Arc::clone(&devices),
-                    Arc::clone(&recorder),
-                    Arc::clone(&ids),
-                    Arc::clone(&ender),
-                );
-                Some(nbd::start(prepared, Arc::new(exports))?)
-            }
-            _ => None,
-        };
+        if let (Some(prepared), Some(access)) = (nbd_prepared, &config.nbd) {
+            let exports = BootExports::new(
+                access.clone(),
+                Arc::clone(&devices),
+                Arc::clone(&recorder),
+                Arc::clone(&ids),
+                Arc::clone(&ender),
+            );
+            let handle = nbd::start(prepared, access.capacity, Arc::new(exports))?;
+            // Nobody else sets it.
+            let _ = running_nbd.set(handle);
+        }
+        let nbd = running_nbd;
         let housekeeping = Housekeeping::start(Arc::clone(&recorder))?;
         let keeper = Keeper::start(Arc::clone(&devices), Arc::clone(&recorder), Arc::clone(&ender))?;
         let director: Arc<dyn Director> = Arc::new(BootDirector {
@@ -184,7 +186,7 @@ impl Server {
             kernels,
             ids,
             portals: iscsi.clone(),
-            nbd: nbd.as_ref().map(nbd::tcp_addresses).unwrap_or_default(),
+            nbd: nbd.get().map(nbd::tcp_addresses).unwrap_or_default(),
             saver: Box::new(housekeeping.saver()),
             strangers: Mutex::default(),
         });
@@ -199,12 +201,12 @@ impl Server {
             ender,
             started: Instant::now(),
             iscsi: iscsi.clone(),
-            nbd: nbd.as_ref().map(nbd::tcp_addresses).unwrap_or_default(),
+            nbd: nbd.get().map(nbd::tcp_addresses).unwrap_or_default(),
             http,
             stopping: stopped.clone(),
         });
         tokio::spawn(serve_admin(admin_listener, admin, stopped));
-        log_start(&config, &farm.snapshot(), &iscsi, nbd.as_ref().map(nbd::places), http);
+        log_start(&config, &farm.snapshot(), &iscsi, nbd.get().map(nbd::places), http);
         Ok(Self { config, devices, recorder, target, nbd, netboot, housekeeping, keeper, stopping, http })
     }
 
@@ -229,7 +231,7 @@ impl Server {
         netboot.shutdown().await;
         let logout_within = config.iscsi.logout_within;
         let stopped = tokio::task::spawn_blocking(move || {
-            if let Some(nbd) = nbd {
+            if let Some(nbd) = nbd.get() {
                 nbd.shutdown(ANSWER_WITHIN);
             }
             target.shutdown(logout_within);
@@ -250,11 +252,33 @@ impl Server {
     }
 }
 
-struct Ender(Arc<ServerHandle>);
+/// The iSCSI server's own limits: a third of the memory is for what comes unasked.
+fn iscsi_config(capacity: Capacity) -> ServerConfig {
+    let unasked = capacity.memory_limit.0 / 3;
+    ServerConfig {
+        max_connections: capacity.max_connections,
+        max_connections_per_address: capacity.max_connections_per_address,
+        max_solicited_bytes: capacity.memory_limit.0.saturating_sub(unasked),
+        max_arriving_bytes: unasked,
+        ..ServerConfig::default()
+    }
+}
+
+struct Ender {
+    target: Arc<ServerHandle>,
+    /// Set when it runs; nobody uses a disk over it before.
+    nbd: Arc<OnceLock<::nbd::server::ServerHandle>>,
+}
 
 impl SessionEnder for Ender {
+    fn end_disk(&self, disk: &Arc<dyn BlockDevice>) {
+        if let Some(nbd) = self.nbd.get() {
+            nbd.end_device(disk);
+        }
+    }
+
     fn end_target(&self, name: &IscsiName) {
-        if !self.0.end_target(name) {
+        if !self.target.end_target(name) {
             tracing::error!(
                 target = name.as_str(),
                 "storage does not answer: an old session's requests still run"

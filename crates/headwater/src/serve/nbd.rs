@@ -12,7 +12,7 @@ use nbd::server::{
 };
 
 use super::explain::{self, Transport};
-use crate::config::{Nbd, NbdTls, TlsFiles, unprotected};
+use crate::config::{Capacity, Nbd, NbdTls, TlsFiles, unprotected};
 
 /// What is opened before anything is started.
 pub(super) struct Prepared {
@@ -57,7 +57,11 @@ pub(super) fn prepare(config: &Nbd) -> anyhow::Result<Prepared> {
 ///
 /// # Errors
 /// What the operating system said.
-pub(super) fn start(prepared: Prepared, exports: Arc<dyn Exports>) -> anyhow::Result<ServerHandle> {
+pub(super) fn start(
+    prepared: Prepared,
+    capacity: Capacity,
+    exports: Arc<dyn Exports>,
+) -> anyhow::Result<ServerHandle> {
     let open = prepared
         .listeners
         .iter()
@@ -66,7 +70,17 @@ pub(super) fn start(prepared: Prepared, exports: Arc<dyn Exports>) -> anyhow::Re
     if let Some(address) = open {
         tracing::warn!(%address, "NBD without TLS: whoever can reach it may read and change the disks of running machines");
     }
-    let config = ServerConfig { tls: prepared.tls, ..ServerConfig::default() };
+    // A quarter for writes that have begun to arrive, a quarter for answers that nobody takes, the rest for storage.
+    let quarter = capacity.memory_limit.0 / 4;
+    let config = ServerConfig {
+        tls: prepared.tls,
+        max_connections: capacity.max_connections,
+        max_connections_per_address: capacity.max_connections_per_address,
+        max_waiting_bytes: capacity.memory_limit.0 / 2,
+        max_unsent_bytes: usize::try_from(quarter).unwrap_or(usize::MAX),
+        max_arriving_bytes: quarter,
+        ..ServerConfig::default()
+    };
     NbdServer::start(prepared.listeners, config, exports).context("the NBD server cannot be started")
 }
 

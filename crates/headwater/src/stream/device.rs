@@ -37,8 +37,11 @@ pub const WRITER_RESTS_AFTER: Duration = Duration::from_secs(20);
 /// How long the disk of any other device stays open without a session, and its version in use.
 pub const READER_RESTS_AFTER: Duration = Duration::from_secs(15 * 60);
 
-/// Ends the sessions of a target. Implemented by the iSCSI server.
+/// Ends the use of a boot's disk. Implemented by the servers.
 pub trait SessionEnder: Send + Sync {
+    /// Ends the NBD connections that use this disk, without waiting: nothing more is read or written through it.
+    fn end_disk(&self, disk: &Arc<dyn BlockDevice>);
+
     /// Ends them, and waits a while until none of their requests runs any more.
     fn end_target(&self, name: &IscsiName);
 }
@@ -107,6 +110,32 @@ struct Disk {
     granted: BTreeSet<IscsiName>,
     /// Since when it is open without a session.
     idle_since: Option<Instant>,
+}
+
+impl Disk {
+    /// What is left of the use of `old`, which is open no more.
+    fn past(&mut self, old: Option<OpenDisk>) -> Past {
+        let targets = std::mem::take(&mut self.granted).into_iter().collect();
+        Past { targets, disk: old.map(|old| old.attached.device()) }
+    }
+}
+
+/// Who may still be connected to a disk that nothing is read or written through any more.
+#[must_use]
+pub struct Past {
+    targets: Vec<IscsiName>,
+    disk: Option<Arc<dyn BlockDevice>>,
+}
+
+impl Past {
+    /// Ends their sessions and connections.
+    pub fn end(&self, ender: Option<&dyn SessionEnder>) {
+        let Some(ender) = ender else { return };
+        if let Some(disk) = &self.disk {
+            ender.end_disk(disk);
+        }
+        self.targets.iter().for_each(|target| ender.end_target(target));
+    }
 }
 
 struct OpenDisk {
@@ -251,6 +280,7 @@ impl DeviceSlot {
         let mut disk = self.disk();
         disk.idle_since = None;
         let decision = decide(&self.state(), wish.boot, wish.fresh);
+        let before = disk.open.as_ref().map(|open| open.attached.device());
         let opened = match self.settle(decision)? {
             Settled::Continue(boot) => self.go_on(&mut disk, boot, wish.decide)?,
             Settled::Begin(boot) => self.begin(&mut disk, boot, wish.decide)?,
@@ -259,9 +289,8 @@ impl DeviceSlot {
         let others: Vec<IscsiName> =
             disk.granted.iter().filter(|other| Some(*other) != wish.target).cloned().collect();
         disk.granted = wish.target.cloned().into_iter().collect();
-        if let Some(ender) = ender {
-            others.iter().for_each(|other| ender.end_target(other));
-        }
+        let disk = before.filter(|_| opened.began);
+        Past { targets: others, disk }.end(ender);
         Ok(opened)
     }
 
@@ -305,15 +334,15 @@ impl DeviceSlot {
         }
     }
 
-    /// Forgets the current boot: the next login under the plain name begins another. Gives the targets whose sessions
-    /// must be ended.
+    /// Forgets the current boot: the next login under the plain name begins another. Gives what must be ended.
     ///
     /// # Errors
     /// What is remembered could not be written.
-    pub fn reset(&self) -> std::io::Result<Vec<IscsiName>> {
+    pub fn reset(&self) -> std::io::Result<Past> {
         let mut disk = self.disk();
-        if let Some(old) = disk.open.take() {
-            self.end(&old);
+        let old = disk.open.take();
+        if let Some(old) = &old {
+            self.end(old);
         }
         self.workshop.leases.give_back(self.id);
         {
@@ -321,17 +350,18 @@ impl DeviceSlot {
             (state.current, state.disk) = (None, None);
         }
         self.save_state()?;
-        Ok(std::mem::take(&mut disk.granted).into_iter().collect())
+        Ok(disk.past(old))
     }
 
     /// Lets nothing more be read or written, since the device may not use its version any longer. The boot is not forgotten,
-    /// but goes on only if its lease can be had again. Gives the targets whose sessions must be ended.
-    pub fn fence_off(&self) -> Vec<IscsiName> {
+    /// but goes on only if its lease can be had again. Gives what must be ended.
+    pub fn fence_off(&self) -> Past {
         let mut disk = self.disk();
-        if let Some(old) = disk.open.take() {
-            self.end(&old);
+        let old = disk.open.take();
+        if let Some(old) = &old {
+            self.end(old);
         }
-        std::mem::take(&mut disk.granted).into_iter().collect()
+        disk.past(old)
     }
 
     /// Removes the device's persistent write cache, which no boot may be using: the next one begins with an empty one.
@@ -642,8 +672,15 @@ impl DeviceSlot {
 
     /// The refusal for a boot that cannot begin.
     fn closed(&self, error: &OpenError) -> NotOpened {
-        let text = describe(error);
-        tracing::error!(device = self.name.as_str(), error = text, "no write cache for the device");
+        let (device, text) = (self.name.as_str(), describe(error));
+        match error {
+            OpenError::ImageChanged { .. } | OpenError::Damaged { .. } => tracing::error!(
+                device,
+                error = text,
+                "no write cache for the device; what discards it: headwater device reset {device} --discard-persistent"
+            ),
+            _ => tracing::error!(device, error = text, "no write cache for the device"),
+        }
         NotOpened::Unavailable(text)
     }
 

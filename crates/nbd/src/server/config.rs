@@ -30,6 +30,9 @@ pub struct ServerConfig {
     /// Bytes of answers that are ready and that clients do not take, of all connections together, above which each
     /// connection prepares one answer at a time.
     pub max_unsent_bytes: usize,
+    /// Bytes of requests that have begun to arrive, of all connections together, above which each connection takes what is
+    /// written in small pieces and keeps no large buffer for it.
+    pub max_arriving_bytes: u64,
     /// Encryption: what clients may and must do, and with which certificates.
     pub tls: Tls,
 }
@@ -77,6 +80,7 @@ impl Default for ServerConfig {
             handshake_deadline: Duration::from_secs(10),
             max_waiting_bytes: 512 << 20,
             max_unsent_bytes: 256 << 20,
+            max_arriving_bytes: 256 << 20,
             tls: Tls::Off,
         }
     }

@@ -40,6 +40,12 @@ impl Context {
     pub(super) fn memory_is_scarce(&self) -> bool {
         self.shared.unsent_bytes.load(Ordering::Relaxed) > self.shared.config.max_unsent_bytes
     }
+
+    /// So much has begun to arrive that what is written has to be taken in small pieces.
+    pub(super) fn input_is_scarce(&self) -> bool {
+        let arriving = self.shared.arriving_bytes.load(Ordering::Relaxed) as u64;
+        arriving >= self.shared.config.max_arriving_bytes
+    }
 }
 
 /// The thread's state.
@@ -167,6 +173,12 @@ impl EventLoop {
         match message {
             Message::Adopt(arrival) => self.adopt(arrival),
             Message::Shutdown(at) => self.shut_down(at),
+            Message::EndDevice(address) => {
+                for (id, link) in self.links.iter_mut().filter(|(_, link)| link.uses(address)) {
+                    link.cut(ConnectionEnd::Shutdown, &self.context);
+                    want_turn(&mut self.ready, *id, link);
+                }
+            }
             Message::To(ConnectionId(id), letter) => {
                 // A letter to a connection that is gone is dropped, and ends the use of the export that it may bring.
                 if let Some(link) = self.links.get_mut(&id) {

@@ -5,7 +5,7 @@
 //! output stands above its mark nothing is read: a peer that does not listen is not listened to.
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::channel::{Channel, Filled};
@@ -17,7 +17,7 @@ use super::questions;
 use super::traffic::{Took, Traffic};
 use crate::exports::{ConnectionEnd, Peer, Refusal, TlsPeer};
 use crate::handshake::{Handshake, HandshakeEvent, Violation};
-use crate::limits::{CLOSE_LINGER, QUESTION_DEADLINE};
+use crate::limits::{CLOSE_LINGER, QUESTION_DEADLINE, SCARCE_INPUT_BYTES, SMALL_REST_BYTES};
 use connections::ByteQueue;
 use connections::Slot;
 
@@ -44,8 +44,9 @@ pub(super) struct Link {
     phase: Phase,
     input: ByteQueue,
     output: Output,
-    /// What of the output is counted in the server's sum.
+    /// What of the output, and of the input, is counted in the server's sums.
     counted_bytes: usize,
+    counted_input_bytes: usize,
     /// The owner has been asked; no message is taken until it answers.
     asked_at: Option<Instant>,
     closing: Option<Closing>,
@@ -100,6 +101,7 @@ impl Link {
             input: ByteQueue::default(),
             output,
             counted_bytes: 0,
+            counted_input_bytes: 0,
             asked_at: None,
             closing: None,
             started: context.now,
@@ -145,6 +147,11 @@ impl Link {
             Some(until) => Turn::At(until),
             None => Turn::Idle,
         }
+    }
+
+    /// Whether it uses the device at this address.
+    pub(super) fn uses(&self, device: usize) -> bool {
+        matches!(&self.phase, Phase::Transmission(traffic) if traffic.device_address() == device)
     }
 
     /// Ends the connection now.
@@ -270,7 +277,15 @@ impl Link {
             return false;
         }
         let Some(channel) = &mut self.channel else { return false };
-        context.buffers.enlarge(&mut self.input);
+        if self.counted_input_bytes == 0 && context.input_is_scarce() {
+            let room = SCARCE_INPUT_BYTES.saturating_sub(self.input.len());
+            self.input.spare(room);
+            if room == 0 {
+                return false;
+            }
+        } else {
+            context.buffers.enlarge(&mut self.input);
+        }
         match channel.fill(&mut self.input) {
             Ok(Filled::Some) => {
                 context.now = Instant::now();
@@ -501,15 +516,21 @@ impl Link {
         self.count(context);
     }
 
-    /// Keeps the server's sum of unsent bytes.
+    /// Keeps the server's sums of unsent bytes, and of those that have begun to arrive.
     fn count(&mut self, context: &Context) {
-        let bytes = self.output.len();
-        let sum = &context.shared.unsent_bytes;
-        if bytes > self.counted_bytes {
-            sum.fetch_add(bytes.saturating_sub(self.counted_bytes), Ordering::Relaxed);
-        } else if bytes < self.counted_bytes {
-            sum.fetch_sub(self.counted_bytes.saturating_sub(bytes), Ordering::Relaxed);
-        }
-        self.counted_bytes = bytes;
+        let large = self.input.room() > SCARCE_INPUT_BYTES.saturating_mul(2);
+        let arriving = if self.input.len() > SMALL_REST_BYTES && large { self.input.room() } else { 0 };
+        count_in(&context.shared.unsent_bytes, &mut self.counted_bytes, self.output.len());
+        count_in(&context.shared.arriving_bytes, &mut self.counted_input_bytes, arriving);
     }
+}
+
+/// Has `sum` count `bytes` where it has counted `counted` so far.
+fn count_in(sum: &AtomicUsize, counted: &mut usize, bytes: usize) {
+    if bytes > *counted {
+        sum.fetch_add(bytes.saturating_sub(*counted), Ordering::Relaxed);
+    } else if bytes < *counted {
+        sum.fetch_sub(counted.saturating_sub(bytes), Ordering::Relaxed);
+    }
+    *counted = bytes;
 }

@@ -20,6 +20,8 @@ pub(super) enum Message {
     Adopt(Arrival),
     /// For one connection.
     To(ConnectionId, Letter),
+    /// End the connections that use the device at this address.
+    EndDevice(usize),
     /// Finish what is under way, and end at this time.
     Shutdown(Instant),
 }

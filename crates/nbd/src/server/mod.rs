@@ -27,6 +27,7 @@ mod tls;
 mod traffic;
 
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -34,6 +35,8 @@ use std::time::{Duration, Instant};
 pub use config::{ServerConfig, Tls};
 pub use listener::{ListenAddress, Listener};
 pub use tls::{ClientCertificates, TlsError, TlsServer};
+
+use block::BlockDevice;
 
 use crate::exports::Exports;
 use crate::limits::{MAX_IO_WORKERS, MAX_LENT_BYTES, STOP_PATIENCE, WORKERS_AN_EXPORT};
@@ -75,7 +78,8 @@ impl NbdServer {
             complaints: complaints::Complaints::default(),
             // A single connection always gets what it may use.
             budget: Budget::new(config.max_waiting_bytes.max(MAX_LENT_BYTES)),
-            unsent_bytes: std::sync::atomic::AtomicUsize::new(0),
+            unsent_bytes: AtomicUsize::new(0),
+            arriving_bytes: AtomicUsize::new(0),
             io: Workers::start("nbd-io", io_crew(&config))?,
             questions: Workers::start("nbd-ask", question_crew(&config))?,
             config,
@@ -99,6 +103,21 @@ impl ServerHandle {
     #[must_use]
     pub fn local_addresses(&self) -> &[ListenAddress] {
         &self.addresses
+    }
+
+    /// Memory that requests take which have begun to arrive, of all connections; see [`ServerConfig::max_arriving_bytes`].
+    #[must_use]
+    pub fn arriving_bytes(&self) -> usize {
+        self.shared.arriving_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Ends all connections that use `device`, without waiting: what they have not been answered they have to ask for again.
+    /// New ones are for the [`Exports`] to refuse.
+    pub fn end_device(&self, device: &Arc<dyn BlockDevice>) {
+        let address = traffic::address(device);
+        for mailbox in &self.loops {
+            mailbox.post(Message::EndDevice(address));
+        }
     }
 
     /// Accepts nothing more, finishes the requests that have come and closes their connections, waits for that up to

@@ -17,6 +17,8 @@ pub(super) struct Shared {
     pub(super) budget: Arc<Budget>,
     /// Answers that wait in the connections' outputs.
     pub(super) unsent_bytes: AtomicUsize,
+    /// Large buffers with a rest of input, in bytes.
+    pub(super) arriving_bytes: AtomicUsize,
     /// Wait for storage.
     pub(super) io: Workers,
     /// Wait for the owner.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use block::{BlockError, ByteLength, ByteOffset, Patience};
+use block::{BlockDevice, BlockError, ByteLength, ByteOffset, Patience};
 use connections::Lane;
 use meter::{Gate, Kind, Recorder};
 
@@ -20,6 +20,7 @@ use super::slab::Slab;
 use crate::exports::{ConnectionEnd, PeerAddress, RequestDone, RequestKind};
 use crate::limits::{
     INLINE_CHANGE_BYTES, MAX_DRAINED_BYTES, MAX_IN_FLIGHT, MAX_LENT_BYTES, MAX_LENT_JOBS, PIECE_BYTES,
+    SCARCE_PIECE_BYTES,
 };
 use crate::transmission::Terms;
 use crate::transmission::check::{Command, Illegal, check};
@@ -131,6 +132,11 @@ impl Traffic {
     /// The name of the export.
     pub(super) fn export_name(&self) -> &str {
         &self.opened.name
+    }
+
+    /// What tells its device from all others.
+    pub(super) fn device_address(&self) -> usize {
+        address(&self.opened.export.device)
     }
 
     /// No request that came whole is unanswered.
@@ -363,7 +369,10 @@ impl Traffic {
     /// Stores the next piece of a write.
     fn take_written(&mut self, input: &[u8], out: &mut Output, context: &Context) -> Took {
         let Some(Payload::Write { slot, at, left }) = self.payload else { return Took::NeedMore };
-        let piece = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE_BYTES);
+        let mut piece = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE_BYTES);
+        if piece > input.len() && context.input_is_scarce() {
+            piece = piece.min(SCARCE_PIECE_BYTES);
+        }
         let Some(data) = input.get(..piece) else { return Took::NeedMore };
         let failed = self.changes.get_mut(slot).is_none_or(|change| change.failure.is_some());
         if !failed && !self.store(slot, ByteOffset::new(at), data, context) {
@@ -517,10 +526,7 @@ impl Traffic {
         let (opened, cancelled) = (Arc::clone(&self.opened), Arc::clone(&self.cancelled));
         let (mailbox, id) = (Arc::clone(&context.mailbox), self.id);
         let account = &self.opened.export.account;
-        let lane = Lane {
-            store: account.store.0,
-            disk: Arc::as_ptr(&self.opened.export.device).cast::<()>().addr(),
-        };
+        let lane = Lane { store: account.store.0, disk: address(&self.opened.export.device) };
         context.shared.io.submit(
             lane,
             Box::new(move || {
@@ -541,6 +547,11 @@ impl Traffic {
     fn complain(&self, error: &BlockError, context: &Context) {
         context.shared.complaints.log_storage(self.peer, &self.opened.name, error);
     }
+}
+
+/// Where a device lies in memory: its own, as long as somebody uses it.
+pub(super) fn address(device: &Arc<dyn BlockDevice>) -> usize {
+    Arc::as_ptr(device).cast::<()>().addr()
 }
 
 /// The server has no room for the job now.
