@@ -35,4 +35,4 @@ pub use quiet::Quiet;
 pub use slots::{Slot, Slots};
 pub use tcp::{CongestionControl, TcpSetup};
 pub use vigil::{Came, Vigil};
-pub use workers::{Crew, Job, Lane, Workers};
+pub use workers::{Crew, Job, Lane, Pace, Workers};

@@ -126,8 +126,10 @@ fn disk_whose_store_hangs_holds_up_no_other() {
     let lab = Lab::serve(hanging.clone(), Rules { second: Some(slow), ..Rules::default() });
     let mut stuck = Initiator::login(lab.address(), MACHINE, 1).unwrap();
     let mut other = Initiator::login(lab.address(), MACHINE, 2).unwrap();
+    // Reads: of writes that come one at a time, one waits for the others.
     for lba in 0..100 {
-        stuck.start_write(lba, &[1; 512]).unwrap();
+        let (header, _) = stuck.command(0xC0, 512, &cdb10(0x28, lba, 1));
+        stuck.send(header, &[]).unwrap();
     }
     hanging.wait_for(6);
     for lba in 0..20_u32 {

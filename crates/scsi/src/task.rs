@@ -185,6 +185,13 @@ impl Task {
         }
     }
 
+    /// Whether it stores its Data-Out and does nothing more: neither waits for stable storage nor reads.
+    #[must_use]
+    pub fn only_stores(&self) -> bool {
+        let Work::Medium(medium) = &self.0 else { return false };
+        !medium.lasting && matches!(medium.operation, Operation::Write { verify: false, .. })
+    }
+
     /// Where the Data-In from byte `offset` on, at most `bytes` of it, lies in a file; see
     /// [`BlockDevice::file_span`](block::BlockDevice::file_span). `None` says nothing but that
     /// [`read_in`](Self::read_in) has to be asked.

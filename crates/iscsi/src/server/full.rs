@@ -26,7 +26,7 @@ use crate::session::{
     Admission, Event, Flow, ManageResponse, NewCommand, Outcome, ReadProgress, Scope, SendTargets, Session,
     SessionStart, Violation,
 };
-use connections::{ByteQueue, Lane};
+use connections::{ByteQueue, Lane, Pace};
 use meter::{Account, Gate, Recorder, StoreId};
 
 /// A session and what it may touch.
@@ -458,7 +458,7 @@ impl Full {
             return;
         };
         work.waited = true;
-        let (post, lane) = (post(context), self.lane(itt));
+        let (post, lane) = (post(context), self.lane(itt, Pace::Abreast));
         let bytes = usize::try_from(piece.bytes.min(WORKER_READ_BYTES)).unwrap_or(0);
         context.shared.io.submit(
             lane,
@@ -472,16 +472,17 @@ impl Full {
     }
 
     /// Where a command waits for its disk.
-    fn lane(&self, itt: u32) -> Lane {
+    fn lane(&self, itt: u32, pace: Pace) -> Lane {
         let unit = self.session.lun_of(itt).and_then(|lun| self.units.unit(lun));
-        Lane { store: self.store.0, disk: unit.map_or(0, |unit| Arc::as_ptr(unit).addr()) }
+        Lane { store: self.store.0, disk: unit.map_or(0, |unit| Arc::as_ptr(unit).addr()), pace }
     }
 
     fn run_on_worker(&self, itt: u32, mut work: Work, data: Vec<u8>, context: &Context, id: ConnectionId) {
         let post = post(context);
         work.waited = true;
+        let pace = if work.task.only_stores() { Pace::InTurn } else { Pace::Abreast };
         context.shared.io.submit(
-            self.lane(itt),
+            self.lane(itt, pace),
             Box::new(move || {
                 let result = Worked::Ran(contain(|| work.task.run(&data, Patience::Blocking)));
                 post(Message::To(id, Letter::Done(Completion { itt, work, result })));

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::{Allocation, BlockDevice, BlockError, ByteLength, ByteOffset, ByteRange, Patience};
 
+use connections::Pace;
+
 use super::budget::Share;
 use crate::limits::{MAX_ALLOCATION_CALLS, MAX_EXTENTS, PIECE_BYTES};
 use crate::wire::{Errno, Extent};
@@ -68,6 +70,11 @@ impl Job {
             Self::Cache(_) => PIECE_BYTES as u64,
             Self::Flush | Self::Trim(_) | Self::Zero(_) | Self::StoreZeroes(_) | Self::Status { .. } => 0,
         }
+    }
+
+    /// Whether others of its kind may go on beside it.
+    pub(super) fn pace(&self) -> Pace {
+        if matches!(self, Self::Write { .. }) { Pace::InTurn } else { Pace::Abreast }
     }
 
     /// Does it. With [`Patience::Now`] one that takes several steps may have done some of them when it would block, and

@@ -526,7 +526,8 @@ impl Traffic {
         let (opened, cancelled) = (Arc::clone(&self.opened), Arc::clone(&self.cancelled));
         let (mailbox, id) = (Arc::clone(&context.mailbox), self.id);
         let account = &self.opened.export.account;
-        let lane = Lane { store: account.store.0, disk: address(&self.opened.export.device) };
+        let disk = address(&self.opened.export.device);
+        let lane = Lane { store: account.store.0, disk, pace: job.pace() };
         context.shared.io.submit(
             lane,
             Box::new(move || {
