@@ -69,10 +69,17 @@ fn failing_storage_is_told_in_sense_data_and_the_session_goes_on() {
     let mut initiator = Initiator::login(lab.address(), MACHINE, 1).unwrap();
     let range = ByteRange::new(ByteOffset::new(4096), ByteLength::new(512)).unwrap();
     let kind = std::io::ErrorKind::Other;
-    for (operation, sense) in [(Operation::Read, [0x03, 0x11]), (Operation::Write, [0x03, 0x0C])] {
+    let failures =
+        [(Operation::Read, [0x03, 0x11]), (Operation::Write, [0x03, 0x0C]), (Operation::Flush, [0x03, 0x0C])];
+    for (operation, sense) in failures {
         faulty.plan(Fault { operation, range, times: 1, kind });
         match operation {
             Operation::Read => initiator.start_read(0, 100).unwrap(),
+            Operation::Flush => {
+                let (header, itt) = initiator.command(0x80, 0, &cdb10(0x35, 0, 0));
+                initiator.send(header, &[]).unwrap();
+                itt
+            }
             _ => initiator.start_write(0, &[7; 8192]).unwrap(),
         };
         let answer = initiator.receive().unwrap();
@@ -143,6 +150,56 @@ fn disk_whose_store_hangs_holds_up_no_other() {
     for _ in 0..100 {
         assert_eq!(stuck.receive().unwrap().header[3], 0);
     }
+}
+
+#[test]
+fn session_whose_store_stalls_longer_than_every_deadline_goes_on_when_it_is_back() {
+    const PINGS: usize = 3;
+    let gated = Gated::new(memory(4), false);
+    let mut rules = Rules::default();
+    let short = std::time::Duration::from_millis(50);
+    (rules.config.ping_after, rules.config.login_deadline) = (short, short);
+    rules.config.data_deadline = short;
+    let lab = Lab::serve(gated.clone(), rules);
+    let mut initiator = Initiator::login(lab.address(), MACHINE, 1).unwrap();
+    // Immediate data, and a write whose data is asked for.
+    initiator.start_write(0, &[1; 4096]).unwrap();
+    let (header, itt) = initiator.command(0xA0, 100 * 512, &cdb10(0x2A, 8, 100));
+    initiator.send(header, &[]).unwrap();
+    let r2t = initiator.receive().unwrap();
+    assert_eq!((r2t.opcode(), r2t.u32_at(16)), (0x31, itt));
+    let mut data_out = [0; 48];
+    (data_out[0], data_out[1], data_out[9]) = (0x05, 0x80, 1);
+    data_out[16..24].copy_from_slice(&r2t.header[16..24]);
+    initiator.send(data_out, &[2; 100 * 512]).unwrap();
+    gated.wait_for(2);
+    // One that knows pings is pinged. Each comes a deadline later than the one before.
+    let (mut ping, _) = initiator.command(0x80, u32::MAX, &[]);
+    ping[0] = 0;
+    initiator.send(ping, &[]).unwrap();
+    let mut answered = 0;
+    while answered < PINGS {
+        let pdu = initiator.receive().unwrap();
+        assert_eq!(pdu.opcode(), 0x20, "nothing is answered while the store stalls");
+        if pdu.u32_at(20) != u32::MAX {
+            let (mut pong, _) = initiator.command(0x80, pdu.u32_at(20), &[]);
+            pong[0] = 0x40;
+            pong[16..20].fill(0xFF);
+            initiator.cmd_sn -= 1;
+            initiator.send(pong, &[]).unwrap();
+            answered += 1;
+        }
+    }
+    gated.open();
+    let mut done = 0;
+    while done < 2 {
+        let pdu = initiator.receive().unwrap();
+        if pdu.opcode() == 0x21 {
+            assert_eq!(pdu.header[3], 0);
+            done += 1;
+        }
+    }
+    assert!(lab.seen.wait("no end", |_| true).ended.is_empty());
 }
 
 #[test]
