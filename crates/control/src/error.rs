@@ -234,6 +234,12 @@ impl From<diskimage::OpenError> for ControlError {
     }
 }
 
+impl From<diskimage::Cancelled> for ControlError {
+    fn from(cancelled: diskimage::Cancelled) -> Self {
+        Self::new(Code::Cancelled, cancelled.to_string())
+    }
+}
+
 impl From<OpError> for ControlError {
     fn from(error: OpError) -> Self {
         if is_full(&error) {

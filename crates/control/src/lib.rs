@@ -42,6 +42,7 @@ mod notice;
 pub mod people;
 mod places;
 pub mod tasks;
+pub mod transfer;
 pub mod versions;
 mod whole;
 

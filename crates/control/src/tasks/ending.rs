@@ -87,6 +87,9 @@ fn still_held(change: &mut Change<'_>, fences: &[Fence]) -> Result<(), ControlEr
 /// Takes back what a task has begun, and ends it: cancelled where that is why, else failed.
 pub(crate) fn undo(control: &Control, task: &Stored<Task>, why: &ControlError) -> Result<(), ControlError> {
     let job = Parameters::read(task).map(|parameters| parameters.job).ok();
+    if let Some(job) = &job {
+        job.clean(control, task.id)?;
+    }
     let state = if why.code == Code::Cancelled { TaskState::Cancelled } else { TaskState::Failed };
     let by = Caller::task(task, control);
     if let Some(version) = job.and_then(|job| job.version()) {
@@ -128,6 +131,7 @@ fn end(
 
 /// Lets a task wait for its next start, which begins it again.
 pub(crate) fn put_back(control: &Control, task: &Stored<Task>) -> Result<(), ControlError> {
+    let pinned = Parameters::read(task).is_ok_and(|parameters| parameters.job.is_pinned());
     control.change(&Caller::task(task, control), |change| {
         let now = change.get(task.id)?;
         if now.state != TaskState::Running {
@@ -136,7 +140,8 @@ pub(crate) fn put_back(control: &Control, task: &Stored<Task>) -> Result<(), Con
         for lease in change.leases_of(Owner::Task(task.id))? {
             change.end_lease(lease.fence)?;
         }
-        let waiting = Task { state: TaskState::Waiting, server: None, ..now.value.clone() };
+        let server = now.server.filter(|_| pinned);
+        let waiting = Task { state: TaskState::Waiting, server, ..now.value.clone() };
         change.update_as("put-back", task.id, now.revision, waiting)?;
         Ok(())
     })?;

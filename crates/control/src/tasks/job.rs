@@ -1,6 +1,6 @@
 //! What tasks do: the parameters that stand in their rows, and who carries each kind out.
 use farm::catalogue::Change;
-use farm::model::{MAX_TASK_TEXT_BYTES, Stored, Task, TaskState, VdiskId, VersionId, Word};
+use farm::model::{MAX_TASK_TEXT_BYTES, Stored, Task, TaskId, TaskState, VdiskId, VersionId, Word};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::running::Running;
 use crate::caller::Caller;
 use crate::error::{Code, ControlError};
 use crate::whole::Control;
-use crate::{merge, versions};
+use crate::{merge, transfer, versions};
 
 /// How often work is begun that its server did not live to end: more, and it may be what the server dies of.
 pub(crate) const MAX_STARTS: u32 = 3;
@@ -24,6 +24,10 @@ pub(crate) enum Job {
     NewVersion(versions::NewVersion),
     /// One file of several, or of another format.
     Merge(merge::Merge),
+    /// A chain into a folder.
+    Export(transfer::Export),
+    /// A chain out of a folder.
+    Import(transfer::Import),
 }
 
 impl Job {
@@ -32,6 +36,8 @@ impl Job {
         match self {
             Self::NewVersion(_) => "new-version",
             Self::Merge(merge) => merge.kind.word(),
+            Self::Export(_) => "export",
+            Self::Import(_) => "import",
         }
     }
 
@@ -40,6 +46,7 @@ impl Job {
         match self {
             Self::NewVersion(job) => Some(job.version),
             Self::Merge(job) => Some(job.version),
+            Self::Export(_) | Self::Import(_) => None,
         }
     }
 
@@ -48,6 +55,22 @@ impl Job {
         match self {
             Self::NewVersion(job) => job.run(running),
             Self::Merge(job) => job.run(running),
+            Self::Export(job) => job.run(running),
+            Self::Import(job) => job.run(running),
+        }
+    }
+
+    /// Whether it belongs to the server that was asked for it, as paths of it are named.
+    pub(crate) fn is_pinned(&self) -> bool {
+        matches!(self, Self::Export(_) | Self::Import(_))
+    }
+
+    /// Removes what it has begun outside of the catalogue, besides its version's file.
+    pub(crate) fn clean(&self, control: &Control, task: TaskId) -> Result<(), ControlError> {
+        match self {
+            Self::NewVersion(_) | Self::Merge(_) => Ok(()),
+            Self::Export(job) => job.clean(task),
+            Self::Import(job) => job.clean(control, task),
         }
     }
 }
@@ -100,7 +123,7 @@ pub(crate) fn record(
     begun: Begun,
 ) -> Result<Stored<Task>, ControlError> {
     let (state, server, started_at, starts) = match begun {
-        Begun::Later => (TaskState::Waiting, None, None, 0),
+        Begun::Later => (TaskState::Waiting, job.is_pinned().then(|| control.server()), None, 0),
         Begun::Now => (TaskState::Running, Some(control.server()), Some(change.now()), 1),
     };
     let kind = Word::new(job.word())?;

@@ -98,7 +98,8 @@ fn work(control: &Control) {
 /// Takes the oldest task that waits and whose store this server reaches.
 fn claim(control: &Control) -> Result<Option<Stored<Task>>, ControlError> {
     let waiting = with_state(control, TaskState::Waiting)?;
-    for task in waiting {
+    let ours = |task: &Stored<Task>| task.server.is_none_or(|server| server == control.server());
+    for task in waiting.into_iter().filter(ours) {
         let can = control.read(|reader| {
             let vdisk: Option<Stored<Vdisk>> = match task.vdisk {
                 Some(vdisk) => reader.find(vdisk)?,

@@ -3,5 +3,6 @@ mod adoption;
 mod sample;
 mod store_check;
 mod task_ends;
+mod transfers;
 mod version_files;
 mod whole;
