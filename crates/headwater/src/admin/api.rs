@@ -83,6 +83,9 @@ pub struct StatusAnswer {
     pub http: SocketAddr,
     /// How many devices there are.
     pub devices: usize,
+    /// The number of the last change of the catalogue that boots are decided by.
+    #[serde(default)]
+    pub catalogue_change: i64,
     /// Why the farm's database cannot be used; none: it can.
     #[serde(default)]
     pub catalogue_trouble: Option<String>,

@@ -17,6 +17,7 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>) -> Json<StatusAnswer> 
         nbd: admin.nbd.clone(),
         http: admin.http,
         devices: admin.devices.farm().snapshot().devices().count(),
+        catalogue_change: admin.devices.farm().snapshot().change().0,
         catalogue_trouble: admin.devices.farm().trouble(),
         sessions,
     })

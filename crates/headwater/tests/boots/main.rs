@@ -9,4 +9,5 @@ mod nbd_root;
 mod restarts;
 mod site;
 mod store;
+mod versions;
 mod write_cache;
