@@ -15,7 +15,6 @@ use farm::model::{
 };
 use farm::rules::lifecycle::Promotion;
 use harness::{Site, headwater, target_in, wait_until};
-use headwater::stream::mark;
 
 const MAINTAINER_MAC: &str = "52:54:00:77:00:11";
 const MAINTAINER: &str = "iqn.2026-11.org.headwater:maintainer:initiator";
@@ -80,7 +79,7 @@ impl Books {
     fn promote(&self, site: &Site, number: u32) -> Result<Stored<Version>, CatalogueError> {
         let version = self.version(number);
         let image = Image::open(&site.path(version.file.as_str()), OpenOptions::default()).unwrap();
-        let mark = mark::of(image.layers().last().unwrap()).unwrap();
+        let mark = control::marks::of_layer(image.layers().last().unwrap()).unwrap();
         let to = Promotion::Production(Timestamp::from_ms(0));
         self.try_change(|change| change.promote(version.id, version.revision, to, mark))
     }

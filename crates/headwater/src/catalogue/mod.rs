@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
+use control::tasks::Runner;
 use control::{Control, Options};
 use farm::catalogue::{Catalogue, CatalogueError, Change, DatabaseError};
 use farm::model::{ChangeNumber, ServerId, Timestamp};
@@ -36,6 +37,8 @@ pub struct FarmLink {
     snapshot: Arc<SharedSnapshot>,
     /// `None` while the database could not be opened.
     control: RwLock<Option<Arc<Control>>>,
+    /// Works on tasks.
+    runner: Mutex<Option<Runner>>,
     follower: Mutex<Follower>,
     /// Why the database cannot be used; `None`: it can.
     trouble: Mutex<Option<String>>,
@@ -97,6 +100,7 @@ impl FarmLink {
             server,
             snapshot,
             control: RwLock::new(control),
+            runner: Mutex::default(),
             follower: Mutex::default(),
             trouble: Mutex::new(trouble),
         }
@@ -126,6 +130,16 @@ impl FarmLink {
         self.control.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Begins to work on tasks, as soon as there is a catalogue.
+    fn work(&self) {
+        let mut runner = self.runner.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(control) = self.control().filter(|_| runner.is_none()) else { return };
+        match control.start() {
+            Ok(started) => *runner = Some(started),
+            Err(error) => tracing::error!(%error, "tasks cannot be worked on"),
+        }
+    }
+
     /// Changes the catalogue in the name of this server. The snapshot knows of it when this returns. Waits for the database.
     ///
     /// # Errors
@@ -146,8 +160,8 @@ impl FarmLink {
         Ok(done)
     }
 
-    /// Follows what was changed by others, tries a database again that was gone, and stores the last known state. To be
-    /// called about once a second; waits for the database.
+    /// Follows what was changed by others, tries a database again that was gone, sees to it that tasks are worked on, and
+    /// stores the last known state. To be called about once a second; waits for the database.
     pub fn tick(&self) {
         let outcome = match self.control() {
             Some(control) => control.refresh().map(drop).map_err(anyhow::Error::from),
@@ -166,6 +180,7 @@ impl FarmLink {
             (Some(_), None) => tracing::info!("the farm's database can be used again"),
             _ => {}
         }
+        self.work();
         self.store(false);
     }
 
@@ -207,8 +222,9 @@ impl FarmLink {
         }
     }
 
-    /// Stores the last known state when the server ends.
+    /// Ends the work on tasks, which the next start takes up again, and stores the last known state.
     pub fn close(&self) {
+        drop(self.runner.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.store(true);
     }
 }

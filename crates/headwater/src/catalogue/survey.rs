@@ -7,7 +7,6 @@ use farm::model::{FileMark, FileName, Name, StorePath, VdiskName, VersionNumber}
 
 use crate::config::{Config, Vdisk};
 use crate::stream::images::ImageAt;
-use crate::stream::mark;
 use crate::stream::names::{base_name, fnv1a_128};
 
 /// The longest part of a folder's path that its store is called by.
@@ -99,7 +98,7 @@ fn look(
     let (leaf, below) = layers.split_last().context("it has no file")?;
     let parent = below.last().and_then(|layer| parent_of(layer.path.as_deref()?));
     let name = version.path.file_name().and_then(|name| name.to_str()).context("its name is not UTF-8")?;
-    Ok(FileVersion { number, file: FileName::new(name)?, mark: mark::of(leaf)?, parent })
+    Ok(FileVersion { number, file: FileName::new(name)?, mark: control::marks::of_layer(leaf)?, parent })
 }
 
 /// Where a vDisk of the configuration is, and how it is opened.

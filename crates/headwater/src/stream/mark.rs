@@ -2,8 +2,9 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 
-use diskimage::{Format, Image, LayerInfo};
-use farm::model::{BadValue, ByteSize, FileMark, Stored, Uuid, Version};
+use control::marks::of_layer;
+use diskimage::Image;
+use farm::model::{FileMark, Stored, Version};
 use farm::rules::files;
 
 /// The marks of a vDisk's files, by their names. A version that is written to has none.
@@ -20,22 +21,6 @@ impl Marks {
     }
 }
 
-/// What a file looks like.
-///
-/// # Errors
-/// A size that no disk has.
-pub fn of(layer: &LayerInfo) -> Result<FileMark, BadValue> {
-    // An id of all zeros or all ones stands for none.
-    let uuid = |bytes: [u8; 16]| Uuid::new(bytes).ok();
-    let linkage = layer.linkage.filter(|_| layer.info.format == Format::Vhdx);
-    Ok(FileMark {
-        length: ByteSize::new(layer.info.file_size.get())?,
-        disk_size: ByteSize::new(layer.info.virtual_size.get())?,
-        image: layer.info.identity.and_then(uuid),
-        data_write: linkage.and_then(|guid| uuid(guid.to_be_bytes())),
-    })
-}
-
 /// Holds every file of an image to its mark.
 ///
 /// # Errors
@@ -45,7 +30,7 @@ pub fn check(image: &Image, marks: &Marks) -> anyhow::Result<()> {
         let Some(path) = &layer.path else { continue };
         let expected = path.file_name().and_then(|name| marks.0.get(name));
         let Some(expected) = expected else { continue };
-        let found = of(&layer)?;
+        let found = of_layer(&layer)?;
         let (_, differences) = files::compare(expected, Some(&found));
         anyhow::ensure!(
             differences.is_empty(),
@@ -68,7 +53,7 @@ mod tests {
         let path = directory.path().join("golden.raw");
         std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
         let open = || Image::open(&path, OpenOptions::default()).unwrap();
-        let known = of(&open().layers()[0]).unwrap();
+        let known = of_layer(&open().layers()[0]).unwrap();
         let marks = Marks([("golden.raw".into(), known), ("other.raw".into(), known)].into());
         check(&open(), &marks).unwrap();
         std::fs::File::options().write(true).open(&path).unwrap().set_len(2 << 20).unwrap();

@@ -11,13 +11,13 @@ use farm::model::{
     VersionNumber, VersionState,
 };
 use farm::rules::lifecycle::{MergeKind, Promotion, Reversion};
-use headwater::stream::{device, mark};
+use headwater::stream::device;
 use lab::{Firmware, Guest, MICRO_READY_WITHIN};
 
 use crate::site::{Device, Dhcp, Site, Storage, read_proof, write_proof};
 
-/// How long a device that is off keeps its version, until the server has noticed that it is, and closed its disk.
-const FREE_WITHIN: Duration = Duration::from_secs(device::WRITER_RESTS_AFTER.as_secs().saturating_add(120));
+/// How long a device that is off keeps its version: until its connection is given up (it says no good-bye), and a while.
+const FREE_WITHIN: Duration = Duration::from_secs(device::WRITER_RESTS_AFTER.as_secs().saturating_add(240));
 
 /// How long the server may take to hear of a change in the catalogue.
 const HEARD_WITHIN: Duration = Duration::from_secs(10);
@@ -81,7 +81,7 @@ impl Books {
     /// What the file of a version looks like now.
     fn mark(&self, version: &Version) -> FileMark {
         let image = Image::open(&self.file(version), OpenOptions::default()).unwrap();
-        mark::of(image.layers().last().unwrap()).unwrap()
+        control::marks::of_layer(image.layers().last().unwrap()).unwrap()
     }
 
     fn promote(&self, number: u32) -> Result<Stored<Version>, CatalogueError> {
