@@ -8,7 +8,7 @@ use std::sync::Arc;
 use block::{BlockDevice as _, ByteOffset, Patience};
 use control::Caller;
 use diskimage::{Childless, Image, MutableImage, OpenOptions};
-use farm::catalogue::{Catalogue, CatalogueError, Change, Reader};
+use farm::catalogue::{Catalogue, CatalogueError, Change};
 use farm::model::{
     Description, Device, DeviceKind, DeviceName, Id, Lease, Owner, Purpose, Sharing, Stored, Subject,
     Timestamp, Vdisk, Version, VersionNumber, VersionState,
@@ -48,7 +48,7 @@ impl Books {
     }
 
     fn vdisk(&self) -> Stored<Vdisk> {
-        self.0.read(Reader::all).unwrap().remove(0)
+        self.0.read(|reader| Ok(reader.all()?.remove(0))).unwrap()
     }
 
     fn version(&self, number: u32) -> Stored<Version> {

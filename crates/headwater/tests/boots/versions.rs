@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use control::Caller;
 use diskimage::ops::{MergeOptions, SnapshotOptions, merge_base};
 use diskimage::{Image, OpenOptions, Watch};
-use farm::catalogue::{Catalogue, CatalogueError, Change, Reader};
+use farm::catalogue::{Catalogue, CatalogueError, Change};
 use farm::model::{
     Description, DeviceKind, DeviceName, FileMark, MergeResult, Stored, Subject, Timestamp, Vdisk, Version,
     VersionNumber, VersionState,
@@ -48,7 +48,7 @@ impl Books {
     }
 
     fn vdisk(&self) -> Stored<Vdisk> {
-        self.catalogue.read(Reader::all).unwrap().remove(0)
+        self.catalogue.read(|reader| Ok(reader.all()?.remove(0))).unwrap()
     }
 
     fn version(&self, number: u32) -> Stored<Version> {
