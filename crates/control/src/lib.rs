@@ -43,6 +43,7 @@ pub mod people;
 mod places;
 pub mod tasks;
 pub mod transfer;
+pub mod vdisks;
 pub mod versions;
 mod whole;
 

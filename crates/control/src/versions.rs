@@ -33,7 +33,7 @@ use crate::making::Making;
 use crate::marks;
 use crate::merge;
 use crate::places::{called, changeable, folder, is_free, reachable, reading};
-use crate::tasks::{Begun, Finish, Job, Running, execute, record};
+use crate::tasks::{Begun, Finish, Job, Running, begin_now, execute, record};
 use crate::whole::Control;
 
 /// A version whose file is to be made: an empty difference.
@@ -55,7 +55,7 @@ pub fn new_maintenance(
     parent: Option<VersionNumber>,
     comment: &Description,
 ) -> Result<Stored<Version>, ControlError> {
-    let (task, version) = control.change(by, |change| {
+    let (task, version) = begin_now(control, by, |change| {
         let of = changeable(change, by, vdisk)?;
         let version = change.new_maintenance(vdisk, parent, comment.clone())?;
         let folder = folder(change, control.server(), &of)?;

@@ -8,7 +8,7 @@ use super::running::Running;
 use crate::caller::Caller;
 use crate::error::{Code, ControlError};
 use crate::whole::Control;
-use crate::{merge, transfer, versions};
+use crate::{merge, transfer, vdisks, versions};
 
 /// How often work is begun that its server did not live to end: more, and it may be what the server dies of.
 pub(crate) const MAX_STARTS: u32 = 3;
@@ -24,6 +24,8 @@ pub(crate) enum Job {
     NewVersion(versions::NewVersion),
     /// One file of several, or of another format.
     Merge(merge::Merge),
+    /// An empty disk.
+    NewDisk(vdisks::NewDisk),
     /// A chain into a folder.
     Export(transfer::Export),
     /// A chain out of a folder.
@@ -36,6 +38,7 @@ impl Job {
         match self {
             Self::NewVersion(_) => "new-version",
             Self::Merge(merge) => merge.kind.word(),
+            Self::NewDisk(_) => "new-disk",
             Self::Export(_) => "export",
             Self::Import(_) => "import",
         }
@@ -46,6 +49,7 @@ impl Job {
         match self {
             Self::NewVersion(job) => Some(job.version),
             Self::Merge(job) => Some(job.version),
+            Self::NewDisk(job) => Some(job.version),
             Self::Export(_) | Self::Import(_) => None,
         }
     }
@@ -55,6 +59,7 @@ impl Job {
         match self {
             Self::NewVersion(job) => job.run(running),
             Self::Merge(job) => job.run(running),
+            Self::NewDisk(job) => job.run(running),
             Self::Export(job) => job.run(running),
             Self::Import(job) => job.run(running),
         }
@@ -68,7 +73,7 @@ impl Job {
     /// Removes what it has begun outside of the catalogue, besides its version's file.
     pub(crate) fn clean(&self, control: &Control, task: TaskId) -> Result<(), ControlError> {
         match self {
-            Self::NewVersion(_) | Self::Merge(_) => Ok(()),
+            Self::NewVersion(_) | Self::Merge(_) | Self::NewDisk(_) => Ok(()),
             Self::Export(job) => job.clean(task),
             Self::Import(job) => job.clean(control, task),
         }
@@ -139,9 +144,25 @@ pub(crate) fn record(
         ended_at: None,
         result: None,
     };
-    let task = change.create(task)?;
-    if begun == Begun::Now {
+    Ok(change.create(task)?)
+}
+
+/// Makes what `work` says, and with it a task that the caller carries out itself. Gives the task and what else `work`
+/// gives.
+pub(crate) fn begin_now<R>(
+    control: &Control,
+    by: &Caller,
+    mut work: impl FnMut(&mut Change<'_>) -> Result<(Stored<Task>, R), ControlError>,
+) -> Result<(Stored<Task>, R), ControlError> {
+    let mut adopted = None;
+    let begun = control.change(by, |change| {
+        let (task, more) = work(change)?;
         control.board().adopt(task.id);
+        adopted = Some(task.id);
+        Ok((task, more))
+    });
+    if begun.is_err() {
+        adopted.into_iter().for_each(|task| control.board().end(task));
     }
-    Ok(task)
+    begun
 }

@@ -26,7 +26,7 @@ use farm::rules::permission::{Action, Place};
 
 pub(crate) use board::Board;
 pub(crate) use ending::execute;
-pub(crate) use job::{Begun, Finish, Job, record};
+pub(crate) use job::{Begun, Finish, Job, begin_now, record};
 pub use runner::Runner;
 pub(crate) use running::Running;
 
@@ -87,7 +87,8 @@ pub fn log(control: &Control, task: TaskId, from: u32) -> Result<Vec<TaskLine>, 
 /// # Errors
 /// [`Code::Refused`] of one that has ended, [`Code::Denied`], or the database's.
 pub fn cancel(control: &Control, by: &Caller, task: TaskId) -> Result<Stored<Task>, ControlError> {
-    let (task, is_ours) = control.change(by, |change| {
+    let mut adopted = false;
+    let cancelling = control.change(by, |change| {
         let old = change.get(task)?;
         operable(change, by, &old)?;
         if old.state.has_ended() {
@@ -100,25 +101,30 @@ pub fn cancel(control: &Control, by: &Caller, task: TaskId) -> Result<Stored<Tas
         let runs = old.state != TaskState::Waiting && (control.board().has(task) || (!here && lives));
         let server = if runs { old.server } else { Some(control.server()) };
         let cancelling = Task { state: TaskState::Cancelling, server, ..old.value.clone() };
+        let cancelling = change.update_as("cancel", task, old.revision, cancelling)?;
         if !runs {
             control.board().adopt(task);
+            adopted = true;
         }
-        Ok((change.update_as("cancel", task, old.revision, cancelling)?, !runs))
-    })?;
-    if is_ours {
+        Ok(cancelling)
+    });
+    let undone = cancelling.and_then(|cancelling| {
         let stopped = ControlError::new(Code::Cancelled, format!("cancelled by {}", by.actor().user));
-        ending::undo(control, &task, &stopped)?;
-        control.board().end(task.id);
-    } else {
-        control.board().cancel(task.id);
+        if adopted { ending::undo(control, &cancelling, &stopped) } else { Ok(()) }
+    });
+    if adopted {
+        control.board().end(task);
     }
-    control.read(|reader| Ok(reader.get(task.id)?))
+    undone?;
+    control.board().cancel(task);
+    control.read(|reader| Ok(reader.get(task)?))
 }
 
 /// Limits how many bytes a task that runs on this server moves in a second; `None` takes the limit away.
 ///
 /// # Errors
-/// [`Code::NotFound`] where it does not run here, [`Code::Denied`], or the database's.
+/// [`Code::NotFound`] where it does not run here, [`Code::Refused`] of one that has ended, [`Code::Denied`], or the
+/// database's.
 pub fn throttle(
     control: &Control,
     by: &Caller,
@@ -126,8 +132,12 @@ pub fn throttle(
     bytes_per_second: Option<NonZeroU64>,
 ) -> Result<(), ControlError> {
     control.read(|reader| {
-        let task = reader.get(task)?;
-        operable(reader, by, &task)
+        let task: Stored<Task> = reader.get(task)?;
+        operable(reader, by, &task)?;
+        if task.state.has_ended() {
+            return Err(ControlError::new(Code::Refused, format!("task #{} has ended already", task.id)));
+        }
+        Ok(())
     })?;
     if control.board().throttle(task, bytes_per_second) {
         Ok(())

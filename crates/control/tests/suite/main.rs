@@ -6,3 +6,4 @@ mod task_ends;
 mod transfers;
 mod version_files;
 mod whole;
+mod whole_vdisks;

@@ -187,7 +187,7 @@ fn throttled_merge_goes_on_at_full_speed_when_it_may() {
     assert_eq!(status.task.state, TaskState::Done, "{status:?}");
     assert_eq!(farm.contents(&farm.version(vdisk, 2))[4..], [7; 12]);
     let error = tasks::throttle(&farm.control, &farm.by(), task.id, None).unwrap_err();
-    assert_eq!(error.code, Code::NotFound);
+    assert_eq!(error.code, Code::Refused);
 }
 
 #[test]

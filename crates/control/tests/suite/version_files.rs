@@ -1,4 +1,5 @@
 //! Versions and their files.
+use control::tasks::cancel;
 use control::versions::{delete, delete_obsolete, hold, new_maintenance, promote, revert};
 use control::{Code, merge};
 use diskimage::Format;
@@ -85,6 +86,29 @@ fn version_whose_file_cannot_be_made_is_not_in_the_catalogue() {
     assert_eq!(farm.files(), ["golden.vhdx"]);
     let tasks = control::tasks::list(&farm.control, &farm::catalogue::ListQuery::default()).unwrap();
     assert_eq!(tasks.items[0].task.state, TaskState::Failed);
+}
+
+#[test]
+fn version_that_was_refused_leaves_no_task_behind_that_later_ones_are_taken_for() {
+    let farm = Farm::new();
+    let vdisk = farm.vdisk("golden", Format::Vhdx);
+    farm.update(vdisk, 0, 2);
+    let merge = merge::begin(&farm.control, &farm.by(), vdisk, &base_merge()).unwrap();
+    // The chain is leased to the merge: found when the task of the new version has a number already.
+    let error = new_maintenance(&farm.control, &farm.by(), vdisk, None, &text("")).unwrap_err();
+    assert_eq!(error.code, Code::InUse);
+    assert!(error.message.contains(&format!("task #{}", merge.id)), "{error}");
+    let other = farm.vdisk("other", Format::Vhdx);
+    farm.update(other, 0, 2);
+    let ids = (0..6).map(|_| {
+        let task = merge::begin(&farm.control, &farm.by(), other, &base_merge()).unwrap();
+        assert_eq!(cancel(&farm.control, &farm.by(), task.id).unwrap().state, TaskState::Cancelled);
+    });
+    ids.for_each(drop);
+}
+
+fn base_merge() -> merge::Request {
+    merge::Request { kind: MergeKind::Base, ..merge::Request::default() }
 }
 
 #[test]
