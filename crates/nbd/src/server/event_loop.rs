@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Token};
 
-use super::buffers::Buffers;
+use super::buffers::{Buffers, Pieces};
 use super::link::{Link, Turn};
 use super::mailbox::{Arrival, ConnectionId, Mailbox, Message};
 use super::shared::Shared;
@@ -31,6 +31,7 @@ pub(super) struct Context {
     pub(super) shared: Arc<Shared>,
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) buffers: Buffers,
+    pub(super) pieces: Pieces,
     /// Looked at when bytes come in.
     pub(super) now: Instant,
 }
@@ -72,7 +73,8 @@ impl EventLoop {
         let poll = Poll::new()?;
         let mailbox = Arc::new(Mailbox::new(mio::Waker::new(poll.registry(), MAILBOX)?));
         let now = Instant::now();
-        let context = Context { shared, mailbox: Arc::clone(&mailbox), buffers: Buffers::default(), now };
+        let (buffers, pieces) = (Buffers::default(), Pieces::default());
+        let context = Context { shared, mailbox: Arc::clone(&mailbox), buffers, pieces, now };
         let event_loop = Self {
             poll,
             context,

@@ -54,6 +54,8 @@ pub(super) struct Done {
     pub(super) whose: JobFor,
     pub(super) bytes: u64,
     pub(super) result: Result<Answer, BlockError>,
+    /// What was written, for use again; empty of other jobs.
+    pub(super) written: Vec<u8>,
     /// The memory that it takes is the server's until here.
     pub(super) share: Share,
 }
@@ -70,6 +72,11 @@ impl Job {
             Self::Cache(_) => PIECE_BYTES as u64,
             Self::Flush | Self::Trim(_) | Self::Zero(_) | Self::StoreZeroes(_) | Self::Status { .. } => 0,
         }
+    }
+
+    /// What it has written; nothing where it writes nothing.
+    pub(super) fn into_written(self) -> Vec<u8> {
+        if let Self::Write { data, .. } = self { data } else { Vec::new() }
     }
 
     /// Whether others of its kind may go on beside it.

@@ -206,7 +206,8 @@ impl Traffic {
 
     /// A worker brings a job back.
     pub(super) fn done(&mut self, done: Done, out: &mut Output, context: &Context) {
-        let Done { whose, bytes, result, share } = done;
+        let Done { whose, bytes, result, written, share } = done;
+        context.pieces.keep(written);
         drop(share);
         self.lent_jobs = self.lent_jobs.saturating_sub(1);
         self.lent_bytes = self.lent_bytes.saturating_sub(bytes);
@@ -399,7 +400,7 @@ impl Traffic {
             Ok(()) => return true,
             Err(BlockError::WouldBlock) if !self.may_lend(data.len() as u64) => return false,
             Err(BlockError::WouldBlock) => {
-                let job = Job::Write { at, data: data.to_vec() };
+                let job = Job::Write { at, data: context.pieces.copy_of(data) };
                 return self.lend_change(slot, job, context).is_ok();
             }
             Err(error) => error,
@@ -539,7 +540,9 @@ impl Traffic {
                         Err(BlockError::Corrupt { what: "the device panicked".to_owned() })
                     });
                 drop(opened);
-                mailbox.post(Message::To(id, Letter::Done(Done { whose, bytes, result, share })));
+                let written = job.into_written();
+                let done = Done { whose, bytes, result, written, share };
+                mailbox.post(Message::To(id, Letter::Done(done)));
             }),
         );
         Ok(())
