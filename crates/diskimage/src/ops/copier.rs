@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use block::{ByteOffset, Patience};
+use block::{BlockDevice, ByteOffset, Patience};
 use rustix::io::Errno;
 
 use super::mover::{MoveError, Moved};
@@ -40,6 +40,8 @@ const FLUSH_BYTES: u64 = 64 << 20;
 pub(super) struct Copier<'a> {
     target: &'a dyn WritableStorage,
     sources: Vec<Source<'a>>,
+    /// What reads the pieces that lie in no file as they are.
+    image: &'a dyn BlockDevice,
     watch: &'a Watch,
     buffers: Mutex<Vec<Vec<u8>>>,
     threads: usize,
@@ -67,17 +69,17 @@ pub(super) enum Way {
     Kernel,
     /// Over memory; zeros are left out.
     Memory,
+    /// As `Memory`, read by the image: the run begins at a place of the disk, and its layer means nothing.
+    Image,
 }
 
-/// Fills a buffer with the bytes at a place of a run.
-pub(super) type ReadPiece<'a> = &'a (dyn Fn(u64, &mut [u8]) -> Result<(), MoveError> + Sync);
-
 impl<'a> Copier<'a> {
-    /// From `sources`, by layer, to `target`, a new file that lies in `directory` if it has a name.
+    /// From `sources`, by layer, which are the files of `image`, to `target`, a new file that lies in `directory` if it has a name.
     pub(super) fn new(
         target: &'a dyn WritableStorage,
         directory: Option<&Path>,
         sources: impl IntoIterator<Item = &'a dyn Storage>,
+        image: &'a dyn BlockDevice,
         watch: &'a Watch,
     ) -> Self {
         let trials = Trials::new(directory);
@@ -91,6 +93,7 @@ impl<'a> Copier<'a> {
         Self {
             target,
             sources: sources.collect(),
+            image,
             watch,
             buffers: Mutex::default(),
             threads,
@@ -113,30 +116,16 @@ impl<'a> Copier<'a> {
             let step_bytes = match way {
                 Way::Shared => u64::MAX,
                 Way::Kernel => COPY_STEP_BYTES,
-                Way::Memory => BUFFER_BYTES as u64,
+                Way::Memory | Way::Image => BUFFER_BYTES as u64,
             };
             run.pieces(step_bytes).map(move |run| (run, way))
         });
         let steps: Vec<_> = steps.collect();
         self.in_parallel(steps.len(), &|copier, step, buffer| match steps.get(step) {
             Some(&(run, Way::Memory)) => copier.over_memory(run, buffer),
+            Some(&(run, Way::Image)) => copier.by_image(run, buffer),
             Some(&(run, way)) => copier.in_kernel(run, way, buffer),
             None => Ok(Moved::default()),
-        })
-    }
-
-    /// Fills the `length` bytes of the target from `to` on, where nothing was written, with what `read` puts into a
-    /// buffer, given the place of its first byte counted from `to`. Several threads read and write at once.
-    ///
-    /// # Errors
-    /// Those of `read`, and [`MoveError`].
-    pub(super) fn fill(&mut self, to: u64, length: u64, read: ReadPiece<'_>) -> Result<Moved, MoveError> {
-        const STEP_BYTES: u64 = BUFFER_BYTES as u64;
-        let steps = usize::try_from(length.div_ceil(STEP_BYTES)).unwrap_or(usize::MAX);
-        self.in_parallel(steps, &|copier, step, buffer| {
-            let place = u64::try_from(step).unwrap_or(u64::MAX).saturating_mul(STEP_BYTES);
-            let piece = part(buffer, length.saturating_sub(place));
-            copier.fill_piece(to.saturating_add(place), piece, |buffer| read(place, buffer))
         })
     }
 
@@ -297,6 +286,17 @@ impl<'a> Copier<'a> {
         Ok(moved)
     }
 
+    fn by_image(&self, run: Run, buffer: &mut [u8]) -> Result<Moved, MoveError> {
+        let mut moved = Moved::default();
+        for piece in run.pieces(BUFFER_BYTES as u64) {
+            let at = ByteOffset::new(piece.from);
+            let read =
+                |buffer: &mut [u8]| self.image.read(at, buffer, Patience::Blocking).map_err(MoveError::Image);
+            moved.add(self.fill_piece(piece.to, part(buffer, piece.length), read)?);
+        }
+        Ok(moved)
+    }
+
     fn fill_piece(
         &self,
         to: u64,
@@ -357,7 +357,7 @@ mod tests {
     use std::io;
     use std::sync::atomic::AtomicU64;
 
-    use block::{ByteLength, ByteRange};
+    use block::{Access, ByteLength, ByteRange, LogicalBlockSize, MemoryDevice};
 
     use super::*;
 
@@ -410,10 +410,27 @@ mod tests {
 
     const BATCH: Run = Run { layer: LayerIndex::BASE, from: 0, to: 0, length: FLUSH_BYTES };
 
+    fn image() -> MemoryDevice {
+        let bytes = vec![1; BUFFER_BYTES * 2];
+        MemoryDevice::with_contents(bytes, LogicalBlockSize::B512, Access::ReadOnly).unwrap()
+    }
+
+    #[test]
+    fn what_only_the_image_can_read_is_copied_with_the_rest() {
+        let (source, target, image, watch) = (Fake::new(0), Fake::new(0), image(), Watch::default());
+        let mut copier = Copier::new(&target, None, [&source as &dyn Storage], &image, &watch);
+        let read = Run { from: 512, length: BUFFER_BYTES as u64 + 512, ..BATCH };
+        let moved = copier.copy(&[(read, Way::Image), (Run { length: 512, ..BATCH }, Way::Memory)]).unwrap();
+        assert_eq!(moved.copied_bytes, BUFFER_BYTES as u64 + 1024);
+        let behind = Run { from: 2 * BUFFER_BYTES as u64, length: 512, ..BATCH };
+        let result = copier.copy(&[(behind, Way::Image)]);
+        assert!(matches!(result, Err(MoveError::Image(_))), "{result:?}");
+    }
+
     #[test]
     fn what_was_copied_is_flushed_while_more_is_copied() {
-        let (source, target, watch) = (Fake::new(0), Fake::new(10), Watch::default());
-        let mut copier = Copier::new(&target, None, [&source as &dyn Storage], &watch);
+        let (source, target, image, watch) = (Fake::new(0), Fake::new(10), image(), Watch::default());
+        let mut copier = Copier::new(&target, None, [&source as &dyn Storage], &image, &watch);
         for batch in 0..4 {
             let run = Run { to: batch * FLUSH_BYTES, ..BATCH };
             let halves = run.pieces(FLUSH_BYTES / 2).map(|half| (half, Way::Memory));
@@ -426,8 +443,8 @@ mod tests {
 
     #[test]
     fn flush_that_fails_on_the_way_is_an_error() {
-        let (source, target, watch) = (Fake::new(0), Fake::new(0), Watch::default());
-        let mut copier = Copier::new(&target, None, [&source as &dyn Storage], &watch);
+        let (source, target, image, watch) = (Fake::new(0), Fake::new(0), image(), Watch::default());
+        let mut copier = Copier::new(&target, None, [&source as &dyn Storage], &image, &watch);
         copier.copy(&[(BATCH, Way::Memory)]).unwrap();
         let next = Run { to: FLUSH_BYTES, length: 4096, ..BATCH };
         let result = copier.copy(&[(next, Way::Memory)]);

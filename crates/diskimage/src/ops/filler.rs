@@ -99,12 +99,7 @@ impl<'a> Filler<'a> {
                 Content::File { layer, at } => {
                     self.mover.run(Run { layer, from: at, to, length: piece.length })?;
                 }
-                Content::Read => {
-                    let image = self.image;
-                    self.mover.fill(to, piece.length, &|within, buffer| {
-                        read(image, piece.start.saturating_add(within), buffer)
-                    })?;
-                }
+                Content::Read => self.mover.run_by_image(piece.start, to, piece.length)?,
             }
         }
         Ok(())
@@ -138,6 +133,9 @@ impl<'a> Filler<'a> {
 
     /// Puts the window together in memory and writes it.
     fn in_memory(&mut self, pieces: &[Piece], place: Place) -> Result<(), MoveError> {
+        if !pieces.iter().any(|piece| piece.content == Content::Parent) {
+            return self.by_image(pieces, place);
+        }
         let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return Ok(()) };
         let (start, length) = (first.start, last.end().saturating_sub(first.start));
         let buffer = resized(&mut self.window, length);
@@ -152,6 +150,18 @@ impl<'a> Filler<'a> {
         }
         self.mover.expect(length.saturating_sub(data));
         self.mover.write_new(place.of(start), buffer)
+    }
+
+    /// As [`in_memory`](Self::in_memory), of a window of which the new image holds all that the source has there: whoever
+    /// copies next reads it as one.
+    fn by_image(&mut self, pieces: &[Piece], place: Place) -> Result<(), MoveError> {
+        let mut data = pieces.iter().filter(|piece| piece.is_data());
+        let Some(first) = data.next() else { return Ok(()) };
+        let last = data.next_back().unwrap_or(first);
+        let length = last.end().saturating_sub(first.start);
+        let stored = pieces.iter().filter(|piece| piece.is_data()).map(|piece| piece.length).sum();
+        self.mover.expect(length.saturating_sub(stored));
+        self.mover.run_by_image(first.start, place.of(first.start), length)
     }
 }
 

@@ -130,8 +130,10 @@ impl Job<'_> {
         })?;
         let layers = self.image.layers();
         let sources = layers.iter().filter_map(|file| self.image.layer_storage(file.layer));
-        let mut filler =
-            Filler::new(self.image, Mover::new(&**storage, directory, sources, self.zeros, watch));
+        let mut filler = Filler::new(
+            self.image,
+            Mover::new(&**storage, directory, sources, self.image, self.zeros, watch),
+        );
         let mut blocks = Blocks::default();
         let mut pieces = Vec::new();
         self.visit(unit, &mut |block| {
@@ -226,11 +228,18 @@ impl Job<'_> {
         pieces: &mut Vec<Piece>,
     ) -> Result<(), OpError> {
         pieces.clear();
+        let mut has_data = false;
         for piece in block.pieces {
-            let zeros = match self.looks_into(*piece, block.start, mover) {
-                true => self.leading_zeros(*piece, watch)?,
-                false => 0,
+            let is_shared = is_shared(*piece, block.start, mover);
+            let looks = match self.zeros {
+                FindZeros::Nowhere => false,
+                // A block that has its place for something else: zeros further on are found when they are copied.
+                _ if has_data && !is_shared => false,
+                FindZeros::WhereCopied => piece.is_data() && !is_shared,
+                FindZeros::Everywhere => piece.is_data(),
             };
+            let zeros = if looks { self.leading_zeros(*piece, watch)? } else { 0 };
+            has_data |= piece.is_data() && zeros < piece.length;
             mover.skip(zeros).map_err(|error| self.moving_error(error))?;
             let zeros_end = piece.start.saturating_add(zeros);
             let found = piece.clip(piece.start, zeros_end);
@@ -238,20 +247,6 @@ impl Job<'_> {
             pieces.extend(piece.clip(zeros_end, piece.end()));
         }
         Ok(())
-    }
-
-    fn looks_into(&self, piece: Piece, block_start: u64, mover: &Mover<'_>) -> bool {
-        let shared = || match piece.content {
-            Content::File { layer, at } => {
-                mover.shares(layer).is_some_and(|unit| shared_bytes(piece, at, block_start, unit) > 0)
-            }
-            _ => false,
-        };
-        match self.zeros {
-            FindZeros::Nowhere => false,
-            FindZeros::WhereCopied => piece.is_data() && !shared(),
-            FindZeros::Everywhere => piece.is_data(),
-        }
     }
 
     /// How many of the piece's first bytes are zeros, in whole grains.
@@ -302,6 +297,16 @@ impl Job<'_> {
             None => Ok(()),
             Some(at) => Err(OpError::Differs { path: self.target.clone(), at }),
         }
+    }
+}
+
+/// Whether the new image will share extents of the piece's file, and so nobody reads it on the way.
+fn is_shared(piece: Piece, block_start: u64, mover: &Mover<'_>) -> bool {
+    match piece.content {
+        Content::File { layer, at } => {
+            mover.shares(layer).is_some_and(|unit| shared_bytes(piece, at, block_start, unit) > 0)
+        }
+        _ => false,
     }
 }
 

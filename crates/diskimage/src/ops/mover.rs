@@ -13,9 +13,9 @@
 //! written. Where [zeros are looked for](FindZeros) the kernel does not copy.
 use std::path::Path;
 
-use block::BlockError;
+use block::{BlockDevice, BlockError};
 
-use super::copier::{Copier, ReadPiece, Way};
+use super::copier::{Copier, Way};
 use super::run::{MIN_SHARED_BYTES, Run};
 use super::trial::Route;
 use super::zeros::FindZeros;
@@ -58,27 +58,36 @@ pub(super) enum MoveError {
     Target(#[source] StorageError),
 }
 
+/// A run that waits to be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pending {
+    run: Run,
+    /// Whether only the image can read it; it then begins at a place of the disk.
+    by_image: bool,
+}
+
 /// Moves runs to one target.
 #[derive(Debug)]
 pub(super) struct Mover<'a> {
     copier: Copier<'a>,
     zeros: FindZeros,
     watch: &'a Watch,
-    pending: Vec<Run>,
+    pending: Vec<Pending>,
     pending_bytes: u64,
     moved: Moved,
 }
 
 impl<'a> Mover<'a> {
-    /// From `sources`, by layer, to `target`, a new file that lies in `directory` if it has a name.
+    /// From `sources`, by layer, which are the files of `image`, to `target`, a new file that lies in `directory` if it has a name.
     pub(super) fn new(
         target: &'a dyn WritableStorage,
         directory: Option<&Path>,
         sources: impl IntoIterator<Item = &'a dyn Storage>,
+        image: &'a dyn BlockDevice,
         zeros: FindZeros,
         watch: &'a Watch,
     ) -> Self {
-        let copier = Copier::new(target, directory, sources, watch);
+        let copier = Copier::new(target, directory, sources, image, watch);
         Self { copier, zeros, watch, pending: Vec::new(), pending_bytes: 0, moved: Moved::default() }
     }
 
@@ -114,13 +123,28 @@ impl<'a> Mover<'a> {
     /// # Errors
     /// Those of this run or an earlier one.
     pub(super) fn run(&mut self, run: Run) -> Result<(), MoveError> {
+        self.add(run, false)
+    }
+
+    /// As [`run`](Self::run), of the `length` bytes of the disk from `from` on, which the image reads: what lies
+    /// compressed or in a log, or comes from many places.
+    ///
+    /// # Errors
+    /// Those of this run or an earlier one.
+    pub(super) fn run_by_image(&mut self, from: u64, to: u64, length: u64) -> Result<(), MoveError> {
+        self.add(Run { layer: LayerIndex::BASE, from, to, length }, true)
+    }
+
+    fn add(&mut self, run: Run, by_image: bool) -> Result<(), MoveError> {
         for run in run.pieces(MAX_RUN_BYTES) {
             let last = self.pending.last_mut().filter(|last| {
-                last.is_continued_by(run) && last.length.saturating_add(run.length) <= MAX_RUN_BYTES
+                last.by_image == by_image
+                    && last.run.is_continued_by(run)
+                    && last.run.length.saturating_add(run.length) <= MAX_RUN_BYTES
             });
             match last {
-                Some(last) => last.length = last.length.saturating_add(run.length),
-                None => self.pending.push(run),
+                Some(last) => last.run.length = last.run.length.saturating_add(run.length),
+                None => self.pending.push(Pending { run, by_image }),
             }
             self.pending_bytes = self.pending_bytes.saturating_add(run.length);
             if self.pending_bytes >= BATCH_BYTES || self.pending.len() >= BATCH_RUNS {
@@ -137,7 +161,7 @@ impl<'a> Mover<'a> {
     pub(super) fn settle(&mut self) -> Result<(), MoveError> {
         self.pending_bytes = 0;
         let pending = std::mem::take(&mut self.pending);
-        let parts: Vec<_> = pending.into_iter().flat_map(|run| self.parts(run)).collect();
+        let parts: Vec<_> = pending.into_iter().flat_map(|pending| self.parts(pending)).collect();
         if parts.is_empty() {
             return Ok(());
         }
@@ -188,26 +212,17 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    /// Fills the `length` bytes of the target from `to` on, where nothing was written, with what `read` puts into a
-    /// buffer, given the place of its first byte counted from `to`. Several threads read and write at once.
-    ///
-    /// # Errors
-    /// Those of `read`, and [`MoveError`].
-    pub(super) fn fill(&mut self, to: u64, length: u64, read: ReadPiece<'_>) -> Result<(), MoveError> {
-        let moved = self.copier.fill(to, length, read)?;
-        self.moved.add(moved);
-        Ok(())
-    }
-
     /// The parts of a run, each with its way.
-    fn parts(&self, run: Run) -> impl Iterator<Item = (Run, Way)> + use<> {
+    fn parts(&self, Pending { run, by_image }: Pending) -> impl Iterator<Item = (Run, Way)> + use<> {
         let (start, shared) = match self.copier.route(run.layer) {
+            _ if by_image => (run.length, 0),
             Route::Share { unit_bytes } => run.shared_part(unit_bytes).unwrap_or((run.length, 0)),
             Route::Kernel | Route::ReadWrite => (run.length, 0),
         };
         let can_copy = self.copier.route(run.layer) != Route::ReadWrite && self.zeros == FindZeros::Nowhere;
         // The kernel would copy zeros, too.
         let way = |run: Run| match can_copy && run.length >= MIN_SHARED_BYTES {
+            _ if by_image => Way::Image,
             true => Way::Kernel,
             false => Way::Memory,
         };
