@@ -64,7 +64,7 @@ pub(crate) fn demo() -> Result<()> {
             bail!("{} reads back something else: {kept}", machine.name);
         }
     }
-    run(&mut headwater(&network, &program, &["device", "list"]))?;
+    run(&mut headwater(&network, &program, &["device", "status"]))?;
     say("7. Where each boot spent its time");
     for machine in &MACHINES {
         run(&mut headwater(&network, &program, &["boots", "show", machine.name]))?;

@@ -2,14 +2,14 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
 use headwater::cli::{Cli, Command, EXIT_VERDICT_NO, ServeArgs};
+use headwater::commands::farm::{Asked, nouns};
 use headwater::commands::{Answer, Verdict};
 use headwater::config::{Config, DEFAULT_FILE, Problems};
 use headwater::{commands, serve};
 
 fn main() -> ExitCode {
-    match run(Cli::parse()) {
+    match run(Cli::read()) {
         Ok(answer) => {
             let mut stdout = std::io::stdout().lock();
             let printed = stdout.write_all(answer.text.as_bytes()).and_then(|()| stdout.flush());
@@ -44,12 +44,27 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 fn run(cli: Cli) -> anyhow::Result<Answer> {
     match cli.command {
+        Command::Farm(args) => noun(Asked::Farm(args)),
+        Command::Site(args) => noun(Asked::Plain(&nouns::SITE, args)),
+        Command::Server(args) => noun(Asked::Plain(&nouns::SERVER, args)),
+        Command::Store(args) => noun(Asked::Store(args)),
+        Command::Vdisk(args) => noun(Asked::Vdisk(args)),
+        Command::Version(args) => noun(Asked::Version(args)),
+        Command::Collection(args) => noun(Asked::Plain(&nouns::COLLECTION, args)),
+        Command::Device(args) => noun(Asked::Device(args)),
+        Command::View(args) => noun(Asked::View(args)),
+        Command::WriteCache(args) => noun(Asked::WriteCache(args)),
+        Command::Task(args) => noun(Asked::Task(args)),
+        Command::Lock(args) => noun(Asked::Lock(args)),
+        Command::User(args) => noun(Asked::User(args)),
+        Command::Token(args) => noun(Asked::Token(args)),
+        Command::Audit(args) => noun(Asked::Audit(args)),
         Command::Serve(args) => serve(&args).map(Answer::text),
         Command::Boots(args) => client(commands::boots::run(args)).map(Answer::text),
-        Command::Device(args) => client(commands::device::run(args)).map(Answer::text),
         Command::Stats(args) => client(commands::stats::run(args)).map(Answer::text),
         Command::Status(args) => client(commands::status::run(args)).map(Answer::text),
         Command::Image(args) => client(commands::image::run(args)),
+        Command::Init(args) => commands::init::run(&args).map(Answer::text),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Backup(args) => commands::backup::run(&args).map(Answer::text),
         Command::Restore(args) => commands::backup::restore::run(&args).map(Answer::text),
@@ -72,6 +87,10 @@ fn serve(args: &ServeArgs) -> anyhow::Result<String> {
     // After a second signal work may still be under way; it must not hold up the end.
     runtime.shutdown_background();
     served.map(|()| String::new())
+}
+
+fn noun(asked: Asked) -> anyhow::Result<Answer> {
+    client(commands::farm::run(asked)).map(Answer::text)
 }
 
 fn client<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {

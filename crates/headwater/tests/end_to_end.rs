@@ -112,7 +112,7 @@ fn full_write_cache_is_a_clean_error_and_is_said_everywhere() {
     let io = site.io(&target, &["read -P 1 0 6M", "write -P 3 0 1M", "read -P 3 0 1M"]);
     assert!(io.ok, "what is in the write cache can still be written: {}", io.text);
     site.io(&target, &["write -P 2 8M 2M", "write -P 2 16M 4k"]);
-    let devices = site.headwater(&["device", "list"]);
+    let devices = site.headwater(&["device", "status"]);
     assert!(devices.contains("8.0 MiB  8.0 MiB  full"), "{devices}");
     site.wait_for_log("write cache nearly full");
     site.wait_for_log("write cache full");

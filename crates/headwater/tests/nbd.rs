@@ -124,7 +124,7 @@ fn strangers_are_told_the_same_of_what_is_there_and_what_is_not() {
     }
     site.wait_for_log("NBD export refused: the device has the address 127.9.9.9");
     assert!(!outcome("nbdinfo", &["--list", &uri(&site, "")]).text.contains("lab-01"));
-    let devices = site.headwater(&["device", "list"]);
+    let devices = site.headwater(&["device", "status"]);
     assert!(devices.contains("waiting") || devices.contains("off"), "nothing began: {devices}");
 }
 

@@ -22,6 +22,12 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Json<DevicesAnswer>
     Json(DevicesAnswer { devices })
 }
 
+/// `GET /v1/device-status`: the same as one list of many.
+pub(super) async fn status(admin: State<Arc<Admin>>) -> Json<serde_json::Value> {
+    let Json(DevicesAnswer { devices }) = list(admin).await;
+    Json(serde_json::json!({ "items": devices }))
+}
+
 /// What a reset takes away besides.
 #[derive(Debug, Deserialize)]
 pub(super) struct ResetQuery {

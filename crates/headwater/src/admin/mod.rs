@@ -54,6 +54,7 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .route("/v1/boots/follow", get(boots::follow))
         .route("/v1/boots/{device_or_id}", get(boots::show))
         .route("/v1/devices", get(devices::list))
+        .route("/v1/device-status", get(devices::status))
         .route("/v1/devices/{name}/reset", post(devices::reset))
         .route("/v1/metrics", get(stats::metrics))
         .route("/v1/stats", get(stats::show))

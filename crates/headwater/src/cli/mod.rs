@@ -8,15 +8,24 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 mod backup;
 mod doctor;
+mod farm;
 mod image;
+mod init;
 
 pub use backup::{BackupArgs, RestoreArgs};
 pub use doctor::DoctorArgs;
+pub use farm::{
+    AuditVerb, DeviceVerb, FarmVerb, Format, ListArgs, LockVerb, NounArgs, NounVerb, ScopeArgs, Setting,
+    StoreVerb, Sure, TaskVerb, TokenVerb, UserVerb, VdiskVerb, VersionVerb, ViewVerb, WriteCacheVerb,
+};
 pub use image::{
     CheckArgs, CompactArgs, CompareArgs, ConvertArgs, CreateArgs, EntriesArgs, ImageArgs, ImageOptions,
     ImageVerb, InfoArgs, MapArgs, MergeArgs, NewSize, Pace, RebaseArgs, ResizeArgs, RunKind, SectorSize,
     SnapshotArgs, Subformat, Target, WritableFormat,
 };
+pub use init::InitArgs;
+
+use crate::commands::farm::nouns::CHANGEABLE;
 
 /// What a command exits with that was done and whose answer is no.
 pub const EXIT_VERDICT_NO: u8 = 3;
@@ -40,6 +49,33 @@ pub struct Cli {
     pub command: Command,
 }
 
+impl Cli {
+    /// The command line with what can be set of each noun in the help of its verbs.
+    #[must_use]
+    pub fn command_with_help() -> clap::Command {
+        let mut command = <Self as clap::CommandFactory>::command();
+        for noun in CHANGEABLE {
+            command = command.mut_subcommand(noun.word, |mut own| {
+                for verb in ["create", "set"] {
+                    own = own.mut_subcommand(verb, |verb| verb.after_help(noun.help()));
+                }
+                own
+            });
+        }
+        command
+    }
+
+    /// Reads the command line of this process; ends it where that asks for help, or is wrong.
+    #[must_use]
+    pub fn read() -> Self {
+        let read = Self::command_with_help().try_get_matches();
+        match read.and_then(|matches| <Self as clap::FromArgMatches>::from_arg_matches(&matches)) {
+            Ok(cli) => cli,
+            Err(error) => error.exit(),
+        }
+    }
+}
+
 /// The nouns.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -47,14 +83,44 @@ pub enum Command {
     Serve(ServeArgs),
     /// Show where boots spent their time
     Boots(BootsArgs),
-    /// Show and manage devices
-    Device(DeviceArgs),
+    /// The farm itself
+    Farm(NounArgs<FarmVerb>),
+    /// Sites: servers and devices that are near each other
+    Site(NounArgs<NounVerb>),
+    /// Servers: hosts that serve devices
+    Server(NounArgs<NounVerb>),
+    /// Stores: places for vDisks, with a path on each server
+    Store(NounArgs<StoreVerb>),
+    /// vDisks: images that devices boot, in all their versions
+    Vdisk(NounArgs<VdiskVerb>),
+    /// Versions of vDisks: who boots what, and since when
+    Version(NounArgs<VersionVerb>),
+    /// Collections: devices that are managed together
+    Collection(NounArgs<NounVerb>),
+    /// Devices: machines that boot, and what they are doing
+    Device(NounArgs<DeviceVerb>),
+    /// Views: filters with a name
+    View(NounArgs<ViewVerb>),
+    /// Write caches that are kept over boots
+    WriteCache(NounArgs<WriteCacheVerb>),
+    /// Tasks: work in the background
+    Task(NounArgs<TaskVerb>),
+    /// Locks: who uses what
+    Lock(NounArgs<LockVerb>),
+    /// Users: administrators, their passwords and roles
+    User(NounArgs<UserVerb>),
+    /// Tokens: what programs go by
+    Token(NounArgs<TokenVerb>),
+    /// Audit: who changed what, when and from where
+    Audit(NounArgs<AuditVerb>),
     /// Show what the disks are doing: requests, throughput, latencies, page cache hits
     Stats(StatsArgs),
     /// Show whether the server runs, and where it listens
     Status(ClientArgs),
     /// Work on disk images: files on this machine, no server needed
     Image(ImageArgs),
+    /// Set up a farm on this machine: configuration, directories, catalogue
+    Init(InitArgs),
     /// Look at this machine: is everything there that a server needs, and how to mend what is not
     Doctor(DoctorArgs),
     /// Save the farm to one file, while the server runs: catalogue, configuration, certificates, state; not the images
@@ -94,15 +160,32 @@ pub enum LogFormat {
     Json,
 }
 
-/// How to reach the server, and how to print its answers.
+/// How to reach the server.
 #[derive(Clone, Debug, Args)]
-pub struct ClientArgs {
+pub struct Reach {
     /// The server's administration socket; by default the configuration's
     #[arg(long, value_name = "PATH", global = true)]
     pub socket: Option<PathBuf>,
     /// The server's configuration file, for the place of its socket
     #[arg(long, value_name = "FILE", global = true)]
     pub config: Option<PathBuf>,
+    /// A server on the network instead: https://HOST or https://HOST:PORT
+    #[arg(long, value_name = "URL", global = true, env = "HEADWATER_SERVER")]
+    pub server: Option<String>,
+    /// The file with the token to show it; by default the environment's HEADWATER_TOKEN
+    #[arg(long, value_name = "FILE", global = true)]
+    pub token_file: Option<PathBuf>,
+    /// The certificates to believe (PEM); by default those that this machine believes
+    #[arg(long, value_name = "FILE", global = true, env = "HEADWATER_CA")]
+    pub ca: Option<PathBuf>,
+}
+
+/// How to reach the server, and how to print its answers.
+#[derive(Clone, Debug, Args)]
+pub struct ClientArgs {
+    /// How to reach the server.
+    #[command(flatten)]
+    pub reach: Reach,
     /// How to print
     #[arg(long, value_enum, default_value_t = Output::Table, global = true)]
     pub output: Output,
@@ -149,32 +232,6 @@ pub enum BootsVerb {
     },
     /// Boots as they happen, until Ctrl-C
     Follow,
-}
-
-/// `headwater device`.
-#[derive(Debug, Args)]
-pub struct DeviceArgs {
-    /// How to reach the server.
-    #[command(flatten)]
-    pub client: ClientArgs,
-    /// The verb.
-    #[command(subcommand)]
-    pub verb: DeviceVerb,
-}
-
-/// What to do with devices.
-#[derive(Debug, Subcommand)]
-pub enum DeviceVerb {
-    /// All devices, what they are doing, and how full their write caches are
-    List,
-    /// Forget the device's current boot: its sessions end, and its next login begins another
-    Reset {
-        /// The device
-        device: String,
-        /// Also discard its persistent write cache, with all that the device wrote
-        #[arg(long)]
-        discard_persistent: bool,
-    },
 }
 
 /// `headwater stats`.
@@ -228,11 +285,10 @@ pub enum GenerateWhat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn command_line_is_consistent() {
-        Cli::command().debug_assert();
+        Cli::command_with_help().debug_assert();
     }
 
     #[test]
@@ -250,6 +306,6 @@ mod tests {
         let Command::Boots(args) = parse(&["headwater", "boots", "show", "lab-01", "--socket", "/x"]) else {
             panic!()
         };
-        assert_eq!(args.client.socket, Some(PathBuf::from("/x")));
+        assert_eq!(args.client.reach.socket, Some(PathBuf::from("/x")));
     }
 }

@@ -23,7 +23,7 @@ pub async fn run(args: BootsArgs) -> anyhow::Result<String> {
     let output = args.client.output;
     let source = match &args.state {
         Some(directory) => Source::Files(directory),
-        None => Source::Server(Client::new(&args.client)?),
+        None => Source::Server(Client::new(&args.client.reach)?),
     };
     match (verb, source) {
         (BootsVerb::Follow, Source::Files(_)) => {

@@ -2,7 +2,6 @@
 use std::path::Path;
 
 use anyhow::Context;
-use clap::CommandFactory;
 
 use crate::cli::{Cli, GenerateArgs, GenerateWhat};
 
@@ -14,7 +13,7 @@ pub fn run(args: &GenerateArgs) -> anyhow::Result<String> {
     match &args.what {
         GenerateWhat::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut Cli::command(), "headwater", &mut script);
+            clap_complete::generate(*shell, &mut Cli::command_with_help(), "headwater", &mut script);
             Ok(String::from_utf8(script)?)
         }
         GenerateWhat::ManPages { directory } => man_pages(directory).map(|()| String::new()),
@@ -23,6 +22,6 @@ pub fn run(args: &GenerateArgs) -> anyhow::Result<String> {
 
 fn man_pages(directory: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(directory).with_context(|| format!("{directory:?} cannot be made"))?;
-    clap_mangen::generate_to(Cli::command(), directory)
+    clap_mangen::generate_to(Cli::command_with_help(), directory)
         .with_context(|| format!("the man pages cannot be written to {directory:?}"))
 }

@@ -2,10 +2,11 @@
 pub mod backup;
 pub mod boots;
 mod client;
-pub mod device;
 pub mod doctor;
+pub mod farm;
 pub mod generate;
 pub mod image;
+pub mod init;
 mod live;
 pub mod stats;
 pub mod status;

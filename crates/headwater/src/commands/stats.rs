@@ -42,7 +42,7 @@ struct Row {
 /// # Errors
 /// In words for the administrator.
 pub async fn run(args: StatsArgs) -> anyhow::Result<String> {
-    let client = Client::new(&args.client)?;
+    let client = Client::new(&args.client.reach)?;
     let interval = Duration::from_secs_f64(args.interval);
     let mut before: StatsAnswer = client.get("/v1/stats").await?;
     let mut out = std::io::stdout();

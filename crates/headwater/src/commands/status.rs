@@ -11,7 +11,7 @@ use crate::cli::ClientArgs;
 /// # Errors
 /// In words for the administrator.
 pub async fn run(args: ClientArgs) -> anyhow::Result<String> {
-    let answer: StatusAnswer = Client::new(&args)?.get("/v1/status").await?;
+    let answer: StatusAnswer = Client::new(&args.reach)?.get("/v1/status").await?;
     print(&answer, args.output, |status| {
         let list = |addresses: &[SocketAddr]| match addresses {
             [] => "off".to_owned(),

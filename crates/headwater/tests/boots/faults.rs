@@ -46,8 +46,8 @@ fn machine_killed_or_reset_in_mid_write_boots_with_a_clean_disk_and_one_session(
     assert_eq!(read_proof(&mut guest), "none");
     assert_eq!(guest.run("ls /data | grep -c written-").unwrap_or_else(|_| "0".to_owned()).trim(), "0");
     let devices: serde_json::Value =
-        serde_json::from_str(&site.headwater(&["device", "list", "--output", "json"])).unwrap();
-    assert_eq!(devices["devices"][0]["sessions"], 1, "a session of an earlier boot is left: {devices:#}");
+        serde_json::from_str(&site.headwater(&["device", "status", "--output", "json"])).unwrap();
+    assert_eq!(devices["items"][0]["sessions"], 1, "a session of an earlier boot is left: {devices:#}");
 }
 
 /// Leaves the machine writing, and waits until it is in the middle of that.

@@ -67,7 +67,7 @@ fn persistent_write_cache_outlives_server_and_boots_and_one_in_memory_neither() 
     assert_eq!(read_proof(&mut forgetful), "none");
     drop((keeper, forgetful));
 
-    site.headwater(&["device", "reset", "keeper", "--discard-persistent"]);
+    site.headwater(&["device", "reset", "keeper", "--discard-persistent", "--yes"]);
     let mut keeper = site.boot(&devices[0], Firmware::BiosIpxeRom);
     assert_eq!(read_proof(&mut keeper), "none");
     drop(keeper);

@@ -1,0 +1,514 @@
+//! The command lines of the farm's nouns: what there is, and what can be done with it, over the REST API.
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::Reach;
+
+/// A noun: how to reach the server, how to print, and what to do.
+#[derive(Debug, Args)]
+pub struct NounArgs<V: Subcommand> {
+    /// How to reach the server.
+    #[command(flatten)]
+    pub reach: Reach,
+    /// How to print
+    #[arg(long, value_enum, default_value_t = Format::Table, global = true)]
+    pub output: Format,
+    /// The verb.
+    #[command(subcommand)]
+    pub verb: V,
+}
+
+/// How objects are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Table,
+    /// For programs: the API's own objects.
+    Json,
+    /// For spreadsheets: the table's columns, with plain numbers.
+    Csv,
+}
+
+/// `KEY=VALUE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// The property.
+    pub key: String,
+    /// What it is to be; empty: nothing.
+    pub value: String,
+}
+
+impl FromStr for Setting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((key, value)) if !key.is_empty() => {
+                Ok(Self { key: key.to_owned(), value: value.to_owned() })
+            }
+            _ => Err("is not KEY=VALUE".to_owned()),
+        }
+    }
+}
+
+/// Which objects, in which order, and what of them.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ListArgs {
+    /// Which: "kind = production and name ~ lab-*", in the language of docs/design/farm.md
+    #[arg(long, value_name = "CONDITION")]
+    pub filter: Option<String>,
+    /// Ordered by this field; "-FIELD": the largest first
+    #[arg(long, value_name = "FIELD", allow_hyphen_values = true)]
+    pub sort: Option<String>,
+    /// At most so many; by default all
+    #[arg(long, value_name = "COUNT")]
+    pub limit: Option<usize>,
+    /// These properties instead of the usual ones, by their names in the API: name,write_cache.kind
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub columns: Vec<String>,
+}
+
+/// Whether to ask before something is destroyed.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Sure {
+    /// Do not ask
+    #[arg(long, short)]
+    pub yes: bool,
+}
+
+/// What can be done with most nouns.
+#[derive(Debug, Subcommand)]
+pub enum NounVerb {
+    /// All of them, or those that fit a filter
+    List(ListArgs),
+    /// One with all its properties
+    Show {
+        /// Its name (SITE/COLLECTION, STORE/VDISK where that alone is unique), or "#" and its number
+        name: String,
+    },
+    /// Make one
+    Create {
+        /// Its name
+        name: String,
+        /// Its properties
+        #[arg(value_name = "KEY=VALUE")]
+        values: Vec<Setting>,
+    },
+    /// Give one other properties; "KEY=" takes one away
+    Set {
+        /// Its name, or "#" and its number
+        name: String,
+        /// Its properties
+        #[arg(value_name = "KEY=VALUE", required = true)]
+        values: Vec<Setting>,
+    },
+    /// Take some away
+    Delete {
+        /// Their names
+        #[arg(required = true)]
+        names: Vec<String>,
+        /// Whether to ask.
+        #[command(flatten)]
+        sure: Sure,
+    },
+}
+
+/// `headwater farm`.
+#[derive(Debug, Subcommand)]
+pub enum FarmVerb {
+    /// The farm and its settings
+    Show,
+    /// Name a new farm
+    Create {
+        /// Its name
+        name: String,
+        /// Its properties
+        #[arg(value_name = "KEY=VALUE")]
+        values: Vec<Setting>,
+    },
+    /// Change its settings
+    Set {
+        /// Its properties
+        #[arg(value_name = "KEY=VALUE", required = true)]
+        values: Vec<Setting>,
+    },
+}
+
+/// `headwater store`.
+#[derive(Debug, Subcommand)]
+pub enum StoreVerb {
+    /// What can be done with most nouns.
+    #[command(flatten)]
+    Plain(NounVerb),
+    /// Take over the chains of images that lie in a store and that the farm does not know
+    Adopt {
+        /// The store
+        store: String,
+        /// Show what would be taken over, and what is orphaned, missing or damaged
+        #[arg(long)]
+        dry_run: bool,
+        /// Wait until it is done, and show how far it is
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Look whether the files of all versions are what they were
+    Inspect {
+        /// The store
+        store: String,
+    },
+}
+
+/// `headwater vdisk`.
+#[derive(Debug, Subcommand)]
+pub enum VdiskVerb {
+    /// What can be done with most nouns.
+    #[command(flatten)]
+    Plain(NounVerb),
+    /// Its versions, newest last
+    Versions {
+        /// The vDisk
+        vdisk: String,
+        /// Which, and what of them.
+        #[command(flatten)]
+        list: ListArgs,
+    },
+    /// Have production devices boot one version, whatever is newer
+    Hold {
+        /// The vDisk
+        vdisk: String,
+        /// The version
+        version: u32,
+    },
+    /// Have production devices boot the newest released version again
+    Release {
+        /// The vDisk
+        vdisk: String,
+    },
+    /// Merge versions into a new one, while devices run: a task
+    Merge {
+        /// The vDisk
+        vdisk: String,
+        /// Into a whole image, a new base; by default the updates since the last base become one
+        #[arg(long)]
+        base: bool,
+        /// What the new version is for at first: maintenance, test or production
+        #[arg(long, value_name = "ACCESS")]
+        result: Option<String>,
+        /// A remark
+        #[arg(long, value_name = "TEXT")]
+        comment: Option<String>,
+        /// Wait until it is done, and show how far it is
+        #[arg(long)]
+        wait: bool,
+    },
+}
+
+/// `headwater version`.
+#[derive(Debug, Subcommand)]
+pub enum VersionVerb {
+    /// Versions of all vDisks, or those that fit a filter
+    List(ListArgs),
+    /// One with all its properties
+    Show {
+        /// VDISK/NUMBER
+        version: String,
+    },
+    /// Begin a version under maintenance on the newest one: a maintenance device boots it read-write
+    Create {
+        /// The vDisk
+        vdisk: String,
+        /// The version to stand on, where that is not the newest
+        #[arg(long, value_name = "NUMBER")]
+        parent: Option<u32>,
+        /// A remark
+        #[arg(long, value_name = "TEXT")]
+        comment: Option<String>,
+    },
+    /// Give a version to test or production devices, which boot it at their next boot
+    Promote {
+        /// VDISK/NUMBER
+        version: String,
+        /// test or production
+        #[arg(long, value_name = "ACCESS", default_value = "production")]
+        to: String,
+        /// Released at this moment (2026-11-21T22:00:00Z) instead of now
+        #[arg(long, value_name = "TIME")]
+        at: Option<String>,
+    },
+    /// Move a release that has not come yet
+    Schedule {
+        /// VDISK/NUMBER
+        version: String,
+        /// The moment: 2026-11-21T22:00:00Z
+        at: String,
+    },
+    /// Take a version back to test or maintenance
+    Revert {
+        /// VDISK/NUMBER
+        version: String,
+        /// test or maintenance
+        #[arg(long, value_name = "ACCESS", default_value = "test")]
+        to: String,
+    },
+    /// Write a remark
+    Comment {
+        /// VDISK/NUMBER
+        version: String,
+        /// The remark
+        text: String,
+    },
+    /// Take versions away, with their files, now or as soon as no device uses them
+    Delete {
+        /// VDISK/NUMBER
+        #[arg(required = true)]
+        versions: Vec<String>,
+        /// Whether to ask.
+        #[command(flatten)]
+        sure: Sure,
+    },
+}
+
+/// `headwater device`.
+#[derive(Debug, Subcommand)]
+pub enum DeviceVerb {
+    /// What can be done with most nouns.
+    #[command(flatten)]
+    Plain(NounVerb),
+    /// What devices are doing, which version they run, and how full their write caches are
+    Status {
+        /// One device alone
+        device: Option<String>,
+    },
+    /// Forget the device's current boot: its sessions end, and its next login begins another
+    Reset {
+        /// The device
+        device: String,
+        /// Also discard its persistent write cache, with all that the device wrote
+        #[arg(long)]
+        discard_persistent: bool,
+        /// Whether to ask.
+        #[command(flatten)]
+        sure: Sure,
+    },
+    /// Make and change devices as a table says: all rows or none
+    Import {
+        /// A table with commas or tabs; its first line names the columns, as "device export" writes them
+        file: PathBuf,
+        /// Say what would be done, and do nothing
+        #[arg(long)]
+        dry_run: bool,
+        /// Refuse devices that are there already, instead of changing them
+        #[arg(long)]
+        new_only: bool,
+        /// Make collections that are not there
+        #[arg(long)]
+        make_collections: bool,
+    },
+    /// Print devices as a table
+    Export {
+        /// Which
+        #[arg(long, value_name = "CONDITION")]
+        filter: Option<String>,
+    },
+    /// Give devices another one's kind, vDisks, write cache, limits and personality
+    CopyProfile {
+        /// From this device
+        from: String,
+        /// To these
+        #[arg(required = true)]
+        to: Vec<String>,
+    },
+}
+
+/// `headwater view`.
+#[derive(Debug, Subcommand)]
+pub enum ViewVerb {
+    /// What can be done with most nouns.
+    #[command(flatten)]
+    Plain(NounVerb),
+    /// What a view shows now
+    Items {
+        /// The view
+        view: String,
+        /// Which of them, and what.
+        #[command(flatten)]
+        list: ListArgs,
+    },
+}
+
+/// `headwater write-cache`.
+#[derive(Debug, Subcommand)]
+pub enum WriteCacheVerb {
+    /// Write caches that are kept over boots
+    List(ListArgs),
+    /// Let the device stay on the version that its write cache was made on, though a newer one was released
+    Keep {
+        /// Its number, as the list shows it
+        number: u64,
+    },
+    /// Discard it with all that the device wrote
+    Discard {
+        /// Its number, as the list shows it
+        number: u64,
+        /// Whether to ask.
+        #[command(flatten)]
+        sure: Sure,
+    },
+}
+
+/// `headwater task`.
+#[derive(Debug, Subcommand)]
+pub enum TaskVerb {
+    /// Work in the background, the latest first
+    List(ListArgs),
+    /// One task, and how far it is
+    Show {
+        /// Its number
+        number: u64,
+    },
+    /// Show how far a task is until it ends
+    Watch {
+        /// Its number
+        number: u64,
+    },
+    /// What it wrote down
+    Log {
+        /// Its number
+        number: u64,
+    },
+    /// Have it stop and take back what it began
+    Cancel {
+        /// Its number
+        number: u64,
+    },
+}
+
+/// `headwater lock`.
+#[derive(Debug, Subcommand)]
+pub enum LockVerb {
+    /// Who uses what
+    List(ListArgs),
+    /// One lock
+    Show {
+        /// Its fencing number
+        fence: u64,
+    },
+    /// Take it from its owner, who is cut off
+    Break {
+        /// Its fencing number
+        fence: u64,
+        /// Why; it is written into the audit
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        /// Whether to ask.
+        #[command(flatten)]
+        sure: Sure,
+    },
+}
+
+/// `headwater user`.
+#[derive(Debug, Subcommand)]
+pub enum UserVerb {
+    /// What can be done with most nouns.
+    #[command(flatten)]
+    Plain(NounVerb),
+    /// Set somebody's password: asked for, or the first line of standard input
+    Password {
+        /// The user
+        user: String,
+        /// It must be changed at the next log-in
+        #[arg(long)]
+        must_change: bool,
+    },
+    /// Who may do what where
+    Roles(ListArgs),
+    /// Give a user a role
+    Grant {
+        /// The user
+        user: String,
+        /// read-only, operator or administrator
+        role: String,
+        /// Where it holds.
+        #[command(flatten)]
+        scope: ScopeArgs,
+    },
+    /// Take a role away
+    Revoke {
+        /// Its number, as "user roles" shows it
+        number: u64,
+    },
+    /// Set the first administrator's password with the token that the server printed at its first start
+    Claim {
+        /// The file with the token; by default it is asked for
+        #[arg(long, value_name = "FILE")]
+        first_token_file: Option<PathBuf>,
+    },
+}
+
+/// Where a role holds.
+#[derive(Clone, Debug, Args)]
+pub struct ScopeArgs {
+    /// In one site
+    #[arg(long, value_name = "SITE", conflicts_with = "collection")]
+    pub site: Option<String>,
+    /// In one collection: SITE/COLLECTION
+    #[arg(long, value_name = "COLLECTION")]
+    pub collection: Option<String>,
+}
+
+/// `headwater token`.
+#[derive(Debug, Subcommand)]
+pub enum TokenVerb {
+    /// What programs go by
+    List(ListArgs),
+    /// One token; its secret was shown when it was made, and is not kept
+    Show {
+        /// USER/TOKEN
+        token: String,
+    },
+    /// Make a token, and print its secret, once
+    Create {
+        /// Whose
+        user: String,
+        /// What it is for
+        name: String,
+        /// The most that it can do: read-only, operator or administrator
+        #[arg(long, default_value = "read-only")]
+        role: String,
+        /// Until when it is good (2027-01-01T00:00:00Z); by default it does not end
+        #[arg(long, value_name = "TIME")]
+        expires: Option<String>,
+        /// Where it holds.
+        #[command(flatten)]
+        scope: ScopeArgs,
+    },
+    /// Have tokens let nobody in any more
+    Delete {
+        /// USER/TOKEN
+        #[arg(required = true)]
+        tokens: Vec<String>,
+        /// Whether to ask.
+        #[command(flatten)]
+        sure: Sure,
+    },
+}
+
+/// `headwater audit`.
+#[derive(Debug, Subcommand)]
+pub enum AuditVerb {
+    /// Who changed what, the latest last
+    List(ListArgs),
+    /// One entry, with old and new values
+    Show {
+        /// Its number
+        number: u64,
+    },
+    /// All entries, one JSON object a line
+    Export {
+        /// Which
+        #[arg(long, value_name = "CONDITION")]
+        filter: Option<String>,
+    },
+}

@@ -1,0 +1,70 @@
+//! What devices can do besides.
+use std::path::Path;
+
+use anyhow::Context;
+use hyper::Method;
+use serde_json::{Value, json};
+
+use super::nouns::{DEVICE, DEVICE_STATUS};
+use super::{Body, Server, address, encode, print, sure};
+use crate::cli::{DeviceVerb, Sure};
+
+impl Server {
+    pub(super) async fn device(&self, verb: DeviceVerb) -> anyhow::Result<String> {
+        match verb {
+            DeviceVerb::Plain(verb) => self.plain(&DEVICE, verb).await,
+            DeviceVerb::Status { device: Some(device) } => {
+                let path = format!("{}/{}/status", DEVICE.path, encode(&address(&device)));
+                self.print(&self.client.get(&path).await?)
+            }
+            DeviceVerb::Status { device: None } => {
+                let answer: Value = self.client.get(DEVICE_STATUS.path).await?;
+                let items =
+                    answer.get("items").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+                print::list(&DEVICE_STATUS, items, u64::try_from(items.len())?, &[], self.format)
+            }
+            DeviceVerb::Reset { device, discard_persistent, sure } => {
+                self.reset(&device, discard_persistent, sure).await
+            }
+            DeviceVerb::Import { file, dry_run, new_only, make_collections } => {
+                self.import(
+                    &file,
+                    &[("dry_run", dry_run), ("update", !new_only), ("make_collections", make_collections)],
+                )
+                .await
+            }
+            DeviceVerb::Export { filter } => {
+                let query = filter.map(|filter| format!("?filter={}", encode(&filter))).unwrap_or_default();
+                let path = format!("{}/export{query}", DEVICE.path);
+                let table = self.client.bytes(Method::GET, &path, Body::default()).await?;
+                Ok(String::from_utf8(table.to_vec())?)
+            }
+            DeviceVerb::CopyProfile { from, to } => {
+                let found = self.find(&DEVICE, &from).await?;
+                let path = format!("{}/copy-profile", found.path);
+                self.print(&self.ask(Method::POST, &path, Some(&json!({ "to": to }))).await?)
+            }
+        }
+    }
+
+    async fn reset(&self, device: &str, discard_persistent: bool, sure: Sure) -> anyhow::Result<String> {
+        if discard_persistent {
+            sure::ask(
+                sure,
+                &format!("Discard all that device \"{device}\" keeps in its persistent write cache?"),
+            )?;
+        }
+        let query = if discard_persistent { "?discard_persistent=true" } else { "" };
+        self.client.post(&format!("{}/{}/reset{query}", DEVICE.path, encode(&address(device)))).await?;
+        Ok(String::new())
+    }
+
+    async fn import(&self, file: &Path, choices: &[(&str, bool)]) -> anyhow::Result<String> {
+        let table = std::fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
+        let chosen: Vec<String> = choices.iter().map(|(key, choice)| format!("{key}={choice}")).collect();
+        let path = format!("{}/import?{}", DEVICE.path, chosen.join("&"));
+        let body = Body { contents: Some(("text/csv", table)), revision: None };
+        let answer = self.client.ask(Method::POST, &path, body).await;
+        self.print(&answer.with_context(|| format!("{}: no row of it was taken", file.display()))?)
+    }
+}

@@ -1,0 +1,153 @@
+//! What stores, vDisks and versions can do besides.
+use hyper::Method;
+use serde_json::{Value, json};
+
+use super::nouns::{STORE, VDISK, VERSION, WRITE_CACHE};
+use super::{Found, Server, sure};
+use crate::cli::{StoreVerb, VdiskVerb, VersionVerb, WriteCacheVerb};
+
+impl Server {
+    pub(super) async fn store(&self, verb: StoreVerb) -> anyhow::Result<String> {
+        match verb {
+            StoreVerb::Plain(verb) => self.plain(&STORE, verb).await,
+            StoreVerb::Adopt { store, dry_run, wait } => {
+                let found = self.find(&STORE, &store).await?;
+                let path = format!("{}/adopt", found.path);
+                let answer = self.ask(Method::POST, &path, Some(&json!({ "dry_run": dry_run }))).await?;
+                if dry_run { self.print(&answer) } else { self.begun(&answer, wait).await }
+            }
+            StoreVerb::Inspect { store } => {
+                let found = self.find(&STORE, &store).await?;
+                self.print(&self.ask(Method::POST, &format!("{}/inspect", found.path), None).await?)
+            }
+        }
+    }
+
+    pub(super) async fn vdisk(&self, verb: VdiskVerb) -> anyhow::Result<String> {
+        match verb {
+            VdiskVerb::Plain(verb) => self.plain(&VDISK, verb).await,
+            VdiskVerb::Versions { vdisk, list } => {
+                let found = self.find(&VDISK, &vdisk).await?;
+                self.list(&VERSION, &format!("{}/versions", found.path), &list).await
+            }
+            VdiskVerb::Hold { vdisk, version } => self.hold(&vdisk, version.into()).await,
+            VdiskVerb::Release { vdisk } => self.hold(&vdisk, Value::Null).await,
+            VdiskVerb::Merge { vdisk, base, result, comment, wait } => {
+                let found = self.find(&VDISK, &vdisk).await?;
+                let mut body = json!({ "kind": if base { "base" } else { "updates" } });
+                put(&mut body, "result", result);
+                put(&mut body, "comment", comment);
+                let task = self.ask(Method::POST, &format!("{}/merge", found.path), Some(&body)).await?;
+                self.begun(&task, wait).await
+            }
+        }
+    }
+
+    async fn hold(&self, vdisk: &str, version: Value) -> anyhow::Result<String> {
+        let found = self.find(&VDISK, vdisk).await?;
+        let body = json!({ "version": version });
+        self.print(&self.change(Method::POST, &found, "/hold", Some(&body)).await?)
+    }
+
+    pub(super) async fn version(&self, verb: VersionVerb) -> anyhow::Result<String> {
+        let act = async |version: &str, action: &str, body: Value| {
+            let found = self.find(&VERSION, version).await?;
+            self.print(&self.change(Method::POST, &found, action, Some(&body)).await?)
+        };
+        match verb {
+            VersionVerb::List(list) => self.list(&VERSION, VERSION.path, &list).await,
+            VersionVerb::Show { version } => self.show(&VERSION, &version).await,
+            VersionVerb::Create { vdisk, parent, comment } => {
+                let found = self.find(&VDISK, &vdisk).await?;
+                let mut body = json!({});
+                put(&mut body, "parent", parent);
+                put(&mut body, "comment", comment);
+                self.print(&self.ask(Method::POST, &format!("{}/versions", found.path), Some(&body)).await?)
+            }
+            VersionVerb::Promote { version, to, at } => {
+                let mut body = json!({ "to": to });
+                put(&mut body, "release_at", at);
+                act(&version, "/promote", body).await
+            }
+            VersionVerb::Schedule { version, at } => {
+                act(&version, "/schedule", json!({ "release_at": at })).await
+            }
+            VersionVerb::Revert { version, to } => act(&version, "/revert", json!({ "to": to })).await,
+            VersionVerb::Comment { version, text } => {
+                let found = self.find(&VERSION, &version).await?;
+                let body = json!({ "comment": text });
+                self.print(&self.change(Method::PATCH, &found, "", Some(&body)).await?)
+            }
+            VersionVerb::Delete { versions, sure } => self.delete_versions(&versions, sure).await,
+        }
+    }
+
+    async fn delete_versions(&self, versions: &[String], sure: crate::cli::Sure) -> anyhow::Result<String> {
+        let mut found: Vec<Found> = Vec::new();
+        for version in versions {
+            found.push(self.find(&VERSION, version).await?);
+        }
+        let files: Vec<String> = versions
+            .iter()
+            .zip(&found)
+            .map(|(name, version)| format!("{name} ({})", version.text("file")))
+            .collect();
+        sure::ask(sure, &format!("Delete version {} with its file?", files.join(", ")))?;
+        let mut text = String::new();
+        for (name, version) in versions.iter().zip(&found) {
+            let answer = self.change(Method::DELETE, version, "", None).await?;
+            let waits: Vec<&str> = answer
+                .get("waits_for")
+                .and_then(Value::as_array)
+                .map(|names| names.iter().filter_map(Value::as_str).collect())
+                .unwrap_or_default();
+            if !waits.is_empty() {
+                text.push_str(&format!(
+                    "{name} goes as soon as it is free; it is in use by {}\n",
+                    waits.join(", ")
+                ));
+            }
+        }
+        Ok(text)
+    }
+
+    pub(super) async fn write_cache(&self, verb: WriteCacheVerb) -> anyhow::Result<String> {
+        match verb {
+            WriteCacheVerb::List(list) => self.list(&WRITE_CACHE, WRITE_CACHE.path, &list).await,
+            WriteCacheVerb::Keep { number } => {
+                let found = self.find(&WRITE_CACHE, &format!("#{number}")).await?;
+                let body = json!({ "stays": true });
+                self.print(&self.change(Method::PATCH, &found, "", Some(&body)).await?)
+            }
+            WriteCacheVerb::Discard { number, sure } => {
+                let found = self.find(&WRITE_CACHE, &format!("#{number}")).await?;
+                let of = |key: &str| {
+                    found
+                        .value
+                        .get(key)
+                        .and_then(|of| of.get("name"))
+                        .and_then(Value::as_str)
+                        .unwrap_or("?")
+                        .to_owned()
+                };
+                sure::ask(
+                    sure,
+                    &format!(
+                        "Discard all that device \"{}\" wrote on vDisk \"{}\"?",
+                        of("device"),
+                        of("vdisk")
+                    ),
+                )?;
+                self.change(Method::DELETE, &found, "", None).await?;
+                Ok(String::new())
+            }
+        }
+    }
+}
+
+/// Puts a property into a body where there is one to put.
+pub(super) fn put(body: &mut Value, key: &str, value: Option<impl Into<Value>>) {
+    if let (Some(value), Some(object)) = (value, body.as_object_mut()) {
+        object.insert(key.to_owned(), value.into());
+    }
+}
