@@ -22,6 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("vdisk", &["block", "diskimage"]),
     ("farm", &[]),
     ("control", &["block", "diskimage", "farm", "vdisk"]),
+    ("api", &["control", "farm"]),
     (
         "headwater",
         &[

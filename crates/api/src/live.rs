@@ -1,0 +1,161 @@
+//! What the running server alone knows: which devices run, and what is counted of them.
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use control::ControlError;
+use farm::model::DeviceName;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+/// What the running server alone knows. Calls may wait for a disk, but [`follow`](Self::follow).
+pub trait Live: Send + Sync + 'static {
+    /// The server itself.
+    fn status(&self) -> ServerStatus;
+
+    /// Counters since the server's start.
+    fn stats(&self) -> Stats;
+
+    /// The same in Prometheus' text format, version 0.0.4.
+    fn metrics(&self) -> String;
+
+    /// What all devices are doing that this server has seen, by name.
+    fn devices(&self) -> Vec<DeviceStatus>;
+
+    /// What one device is doing. `None`: this server has not seen it.
+    fn device(&self, name: &DeviceName) -> Option<DeviceStatus>;
+
+    /// Forgets the device's current boot and ends its sessions; with `discard_persistent`, its persistent write cache goes
+    /// as well.
+    ///
+    /// # Errors
+    /// [`control::Code::NotFound`] of a device that this server does not know, or why it could not be done.
+    fn reset(&self, name: &DeviceName, discard_persistent: bool) -> Result<(), ControlError>;
+
+    /// The latest boot of each device, as objects of `docs/timeline.md`.
+    ///
+    /// # Errors
+    /// Those of the disk that they are kept on.
+    fn boots(&self) -> Result<Vec<Value>, ControlError>;
+
+    /// The boots of a device, latest first, or the one with this id.
+    ///
+    /// # Errors
+    /// Those of the disk that they are kept on.
+    fn boots_of(&self, device_or_id: &str) -> Result<Vec<Value>, ControlError>;
+
+    /// Each boot under way, and again whenever it changes, until the receiver is dropped. The queue is bounded: a listener
+    /// that does not read holds up nobody but itself.
+    fn follow(&self) -> mpsc::Receiver<Value>;
+}
+
+/// The server itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ServerStatus {
+    /// Its version.
+    pub version: String,
+    /// Since when it runs.
+    pub uptime_s: u64,
+    /// Where disks are served over iSCSI.
+    #[schemars(with = "Vec<String>")]
+    pub iscsi: Vec<SocketAddr>,
+    /// Where they are served over NBD, by TCP.
+    #[serde(default)]
+    #[schemars(with = "Vec<String>")]
+    pub nbd: Vec<SocketAddr>,
+    /// Where scripts are served.
+    #[schemars(with = "String")]
+    pub http: SocketAddr,
+    /// How many devices there are.
+    pub devices: usize,
+    /// How many sessions are open.
+    pub sessions: u64,
+}
+
+/// What a device is doing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DeviceStatus {
+    /// Its name.
+    pub name: String,
+    /// Its first MAC address, where it has one.
+    pub mac: Option<String>,
+    /// What it boots, or booted.
+    pub vdisk: Option<String>,
+    /// In which version.
+    pub version: Option<u32>,
+    /// The name that its initiator uses.
+    pub initiator: String,
+    /// `off` if it has no boot under way, else the status of its boot: `waiting`, `first stage`, `second stage`, `ready`,
+    /// `disconnected`.
+    pub status: String,
+    /// The boot that is under way.
+    pub boot: Option<String>,
+    /// Its open sessions.
+    pub sessions: u32,
+    /// Its write cache, while it is open.
+    pub write_cache: Option<WriteCacheStatus>,
+}
+
+/// A write cache that is open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WriteCacheStatus {
+    /// What it takes.
+    pub used_bytes: u64,
+    /// What it may take.
+    pub limit_bytes: u64,
+    /// `ok`, `nearly full` or `full`.
+    pub fill: String,
+}
+
+/// Counters since the server's start. Rates are the differences of two answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Stats {
+    /// When the counters were read.
+    pub uptime_us: u64,
+    /// One for each device or vDisk, and protocol.
+    pub accounts: Vec<Account>,
+}
+
+/// What is counted of one disk over one protocol; `docs/metrics.md` describes the figures.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Account {
+    /// The device; none: readers of the vDisk itself.
+    pub device: Option<String>,
+    /// The vDisk.
+    pub vdisk: String,
+    /// `iscsi` or `nbd`.
+    pub protocol: String,
+    /// Sessions and connections ever opened.
+    pub connections: u64,
+    /// Those that came after one had been lost.
+    pub reconnects: u64,
+    /// Those that are open.
+    pub connections_open: u64,
+    /// Requests not answered yet.
+    pub in_flight: u64,
+    /// Requests that were aborted or cut off.
+    pub unanswered: u64,
+    /// Requests that a limit held back.
+    pub held_back: u64,
+    /// By kind: `read`, `write`, `flush`, `unmap`, `other`; those that occurred.
+    pub kinds: BTreeMap<String, KindCounts>,
+}
+
+/// What is counted of one kind of request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KindCounts {
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Those with an error.
+    pub errors: u64,
+    /// Bytes that the others moved.
+    pub bytes: u64,
+    /// Requests that storage had to be waited for.
+    pub waited: u64,
+    /// The sum of all latencies.
+    pub latency_ns: u64,
+    /// Bucket and count: bucket 0 holds what took less than 1024 ns; bucket `b` begins at
+    /// `(8 + (b - 1) % 8) << (7 + (b - 1) / 8)` ns and ends where the next one begins.
+    pub latency_buckets: Vec<(usize, u64)>,
+}

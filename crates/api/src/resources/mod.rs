@@ -1,0 +1,55 @@
+//! What there is to be asked: one file for each kind of things.
+pub(crate) mod audit;
+mod devices;
+mod farm;
+mod grants;
+mod live;
+mod locks;
+mod log_in;
+pub(crate) mod object;
+mod places;
+pub(crate) mod tasks;
+mod tokens;
+mod users;
+mod vdisks;
+mod version_steps;
+mod versions;
+mod views;
+
+use ::farm::model::{Text, TextRule};
+use control::ControlError;
+
+use crate::operation::Operation;
+use crate::wire::Plain;
+
+/// All operations, in the order of the document.
+pub(crate) fn operations() -> Vec<Operation> {
+    [
+        farm::all(),
+        places::all(),
+        vdisks::all(),
+        versions::all(),
+        version_steps::all(),
+        devices::all(),
+        views::all(),
+        users::all(),
+        grants::all(),
+        tokens::all(),
+        log_in::all(),
+        tasks::all(),
+        locks::all(),
+        audit::all(),
+        live::all(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// A text that may be empty, where nothing is said.
+fn text<R: TextRule>(said: Option<Plain<Text<R>>>) -> Result<Text<R>, ControlError> {
+    match said {
+        Some(Plain(text)) => Ok(text),
+        None => Ok(Text::new("")?),
+    }
+}

@@ -1,0 +1,92 @@
+//! What is heard by whoever listens.
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Method, Request};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use crate::farm::Farm;
+
+/// How long an event may take to come on a machine with much else to do.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Listener {
+    body: Body,
+    heard: String,
+}
+
+impl Listener {
+    async fn new(farm: &Farm, last: Option<&str>) -> Self {
+        let mut request = Request::builder().uri("/v1/events");
+        if let Some(last) = last {
+            request = request.header("last-event-id", last);
+        }
+        let response = farm.local.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(response.status().as_u16(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Self { body: response.into_body(), heard: String::new() }
+    }
+
+    /// The next event of this kind: its id and what it tells.
+    async fn next(&mut self, kind: &str) -> (String, Value) {
+        loop {
+            while let Some((event, rest)) = self.heard.split_once("\n\n") {
+                let (event, rest) = (event.to_owned(), rest.to_owned());
+                self.heard = rest;
+                let field = |name: &str| {
+                    event.lines().find_map(|line| line.strip_prefix(&format!("{name}: "))).unwrap_or_default()
+                };
+                if field("event") == kind {
+                    return (field("id").to_owned(), serde_json::from_str(field("data")).unwrap());
+                }
+            }
+            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await.unwrap().unwrap().unwrap();
+            self.heard.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+        }
+    }
+}
+
+#[tokio::test]
+async fn change_is_heard_and_can_be_heard_again_from_its_id_on() {
+    let farm = Farm::furnished().await;
+    let mut listener = Listener::new(&farm, None).await;
+    assert_eq!(listener.next("boot").await.1, json!({"id": "b1"}));
+    farm.post("/v1/sites", &json!({"name": "Branch"})).await.is(201);
+    farm.patch("/v1/sites/Branch", "*", &json!({"disabled": true})).await.is(200);
+    let (first, change) = listener.next("change").await;
+    assert_eq!(
+        (&change["action"], &change["kind"], &change["name"]),
+        (&json!("create"), &json!("site"), &json!("Branch"))
+    );
+    let (second, change) = listener.next("change").await;
+    assert_eq!(change["action"], "update");
+    drop(listener);
+    let mut back = Listener::new(&farm, Some(&first)).await;
+    assert_eq!(back.next("change").await.0, second);
+}
+
+#[tokio::test]
+async fn listener_is_let_go_when_the_server_stops() {
+    let farm = Farm::furnished().await;
+    let mut listener = Listener::new(&farm, None).await;
+    listener.next("boot").await;
+    farm.stop.send(true).unwrap();
+    let rest = tokio::time::timeout(PATIENCE, listener.body.collect()).await;
+    assert!(rest.is_ok());
+}
+
+#[tokio::test]
+async fn id_that_is_none_of_ours_is_refused_and_places_are_limited() {
+    let farm = Farm::furnished().await;
+    let headers = [("last-event-id", "x")];
+    farm.send(Method::GET, "/v1/events", &headers, None).await.fails(400, "bad-request");
+    let mut listeners = Vec::new();
+    for _ in 0..256 {
+        listeners.push(Listener::new(&farm, None).await);
+    }
+    farm.send(Method::GET, "/v1/events", &[], None).await.fails(429, "throttled");
+    drop(listeners.pop());
+    Listener::new(&farm, None).await.next("boot").await;
+}

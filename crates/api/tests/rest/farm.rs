@@ -1,0 +1,234 @@
+//! A farm to ask, and a server that is none.
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use api::live::{DeviceStatus, Live, ServerStatus, Stats};
+use api::{Api, Door};
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::{HeaderMap, Method, Request, StatusCode};
+use axum::{Extension, Router};
+use control::people::People;
+use control::{Control, ControlError, Options};
+use farm::catalogue::Catalogue;
+use farm::model::{DeviceName, Id};
+use farm::snapshot::{SharedSnapshot, Snapshot};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tower::ServiceExt;
+
+pub(crate) struct Farm {
+    pub(crate) local: Router,
+    pub(crate) network: Router,
+    pub(crate) control: Arc<Control>,
+    pub(crate) people: Arc<People>,
+    pub(crate) stop: watch::Sender<bool>,
+    pub(crate) resets: Arc<Mutex<Vec<(String, bool)>>>,
+    _folder: tempfile::TempDir,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// As it should be.
+    pub(crate) fn is(self, status: u16) -> Value {
+        assert_eq!(self.status.as_u16(), status, "{}", self.text);
+        if self.text.is_empty() { Value::Null } else { self.json() }
+    }
+
+    /// A failure of this kind.
+    pub(crate) fn fails(self, status: u16, code: &str) -> Value {
+        let value = self.is(status);
+        assert_eq!(value["code"], code, "{value}");
+        assert!(value["request_id"].as_str().is_some_and(|id| !id.is_empty()), "{value}");
+        value
+    }
+}
+
+impl Farm {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let catalogue = Catalogue::open_file(&folder.path().join("farm.db")).unwrap();
+        let snapshot = Arc::new(SharedSnapshot::new(Snapshot::load(&catalogue).unwrap()));
+        let control = Control::open(catalogue, snapshot, Options::of(Id::new(1).unwrap()));
+        let people = Arc::new(People::default());
+        let (stop, stopping) = watch::channel(false);
+        let resets = Arc::default();
+        let live = Arc::new(NoServer { resets: Arc::clone(&resets) });
+        let api = Api::new(Arc::clone(&control), Arc::clone(&people), live, stopping);
+        let peer = ConnectInfo(SocketAddr::from(([10, 0, 0, 7], 50_000)));
+        let network = api::router(Arc::clone(&api), Door::Network).layer(Extension(peer));
+        let local = api::router(api, Door::Local);
+        Self { local, network, control, people, stop, resets, _folder: folder }
+    }
+
+    /// With one site, one server, one store, two collections and one vDisk.
+    pub(crate) async fn furnished() -> Self {
+        let farm = Self::new();
+        let bodies = [
+            ("farm", json!({"name": "Works"})),
+            ("sites", json!({"name": "Main"})),
+            ("servers", json!({"name": "one.example.org", "site": "Main", "addresses": ["10.0.0.1"]})),
+            (
+                "stores",
+                json!({"name": "images", "paths": [{"server": "one.example.org", "path": "/srv/images"}]}),
+            ),
+            ("collections", json!({"name": "lab", "site": "Main", "newcomers": "lab-###"})),
+            ("collections", json!({"name": "office", "site": "Main"})),
+            ("vdisks", json!({"name": "win11", "store": "images"})),
+        ];
+        for (kind, body) in bodies {
+            farm.post(&format!("/v1/{kind}"), &body).await.is(201);
+        }
+        farm
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.send(Method::GET, path, &[], None).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send(Method::POST, path, &[], Some(body)).await
+    }
+
+    pub(crate) async fn patch(&self, path: &str, tag: &str, body: &Value) -> Answer {
+        self.send(Method::PATCH, path, &[("if-match", tag)], Some(body)).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str, tag: &str) -> Answer {
+        self.send(Method::DELETE, path, &[("if-match", tag)], None).await
+    }
+
+    /// As root on the server.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> Answer {
+        ask(&self.local, method, path, headers, body).await
+    }
+
+    /// Over the network, with what is shown.
+    pub(crate) async fn with(
+        &self,
+        secret: Option<&str>,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Answer {
+        let bearer = secret.map(|secret| format!("Bearer {secret}"));
+        let headers: Vec<(&str, &str)> = match &bearer {
+            Some(bearer) => vec![("authorization", bearer.as_str()), ("if-match", "*")],
+            None => Vec::new(),
+        };
+        ask(&self.network, method, path, &headers, body).await
+    }
+}
+
+pub(crate) async fn ask(
+    router: &Router,
+    method: Method,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Option<&Value>,
+) -> Answer {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let own_type = headers.iter().any(|(name, _)| *name == "content-type");
+    if body.is_some() && !own_type {
+        request = request.header("content-type", "application/json");
+    }
+    let body = match body {
+        None => Body::empty(),
+        // A text is sent as it is.
+        Some(Value::String(text)) if own_type => Body::from(text.clone()),
+        Some(body) => Body::from(body.to_string()),
+    };
+    let response = router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
+    let (parts, body) = response.into_parts();
+    let bytes = body.collect().await.unwrap().to_bytes();
+    Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+}
+
+/// A server with one boot and no devices that run.
+struct NoServer {
+    resets: Arc<Mutex<Vec<(String, bool)>>>,
+}
+
+impl Live for NoServer {
+    fn status(&self) -> ServerStatus {
+        ServerStatus {
+            version: "0.1.0".to_owned(),
+            uptime_s: 1,
+            iscsi: vec![SocketAddr::from(([127, 0, 0, 1], 3260))],
+            nbd: Vec::new(),
+            http: SocketAddr::from(([127, 0, 0, 1], 80)),
+            devices: 0,
+            sessions: 0,
+        }
+    }
+
+    fn stats(&self) -> Stats {
+        Stats { uptime_us: 1, accounts: Vec::new() }
+    }
+
+    fn metrics(&self) -> String {
+        "# HELP headwater_up up\n".to_owned()
+    }
+
+    fn devices(&self) -> Vec<DeviceStatus> {
+        Vec::new()
+    }
+
+    fn device(&self, name: &DeviceName) -> Option<DeviceStatus> {
+        (name.as_str() == "lab-001").then(|| DeviceStatus {
+            name: name.to_string(),
+            mac: None,
+            vdisk: None,
+            version: None,
+            initiator: "iqn.2026-01.org.example:lab-001".to_owned(),
+            status: "off".to_owned(),
+            boot: None,
+            sessions: 0,
+            write_cache: None,
+        })
+    }
+
+    fn reset(&self, name: &DeviceName, discard_persistent: bool) -> Result<(), ControlError> {
+        self.resets.lock().unwrap().push((name.to_string(), discard_persistent));
+        Ok(())
+    }
+
+    fn boots(&self) -> Result<Vec<Value>, ControlError> {
+        Ok(vec![json!({"id": "b1"})])
+    }
+
+    fn boots_of(&self, wanted: &str) -> Result<Vec<Value>, ControlError> {
+        Ok(if wanted == "b1" { self.boots()? } else { Vec::new() })
+    }
+
+    fn follow(&self) -> mpsc::Receiver<Value> {
+        let (sender, receiver) = mpsc::channel(1);
+        sender.try_send(json!({"id": "b1"})).unwrap();
+        receiver
+    }
+}
