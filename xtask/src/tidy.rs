@@ -50,7 +50,7 @@ const DEVELOPMENT: &[&str] = &["lab", "mutate"];
 
 /// Crates that parse foreign bytes, and the lints that they must deny.
 const PARSERS: &[&str] =
-    &["block", "connections", "diskimage", "scsi", "iscsi", "nbd", "netboot", "farm", "guest"];
+    &["block", "connections", "diskimage", "scsi", "iscsi", "nbd", "netboot", "farm", "guest", "control"];
 const PARSER_LINTS: &[&str] =
     &["unwrap_used", "expect_used", "indexing_slicing", "arithmetic_side_effects", "panic"];
 

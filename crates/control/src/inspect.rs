@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use diskimage::Format;
 use farm::model::{
     Access, AccessMode, ObjectKind, Revision, Store, StoreId, Stored, Version, VersionId, VersionState,
 };
@@ -82,8 +83,8 @@ pub fn store(control: &Control, by: &Caller, store: StoreId) -> Result<StoreRepo
         strangers: Vec::new(),
         folder,
     };
-    let images = match images_in(&report.folder) {
-        Ok(images) => images,
+    let names = match names_in(&report.folder) {
+        Ok(names) => names,
         Err(error) => {
             report.unreachable = Some(error.to_string());
             return Ok(report);
@@ -91,11 +92,9 @@ pub fn store(control: &Control, by: &Caller, store: StoreId) -> Result<StoreRepo
     };
     (report.free_bytes, report.size_bytes) = room(&report.folder)?;
     let expected: Vec<_> = versions.iter().filter(|named| is_expected(&named.version)).collect();
-    if images.is_empty() && !expected.is_empty() {
-        let why = format!(
-            "it has none of the {} files that belong in it: is its file system mounted?",
-            expected.len()
-        );
+    if names.is_empty() && !expected.is_empty() {
+        let why =
+            format!("it is empty, and {} files belong in it: is its file system mounted?", expected.len());
         report.unreachable = Some(why);
         return Ok(report);
     }
@@ -110,7 +109,7 @@ pub fn store(control: &Control, by: &Caller, store: StoreId) -> Result<StoreRepo
         report.findings.push(FileFinding { version, name: named.name.clone(), file, state, differences });
     }
     let ours: HashSet<&str> = versions.iter().map(|named| named.version.file.as_str()).collect();
-    let strangers = images.into_iter().filter(|name| !ours.contains(name.as_str()));
+    let strangers = names.into_iter().filter(|name| is_image(name) && !ours.contains(name.as_str()));
     report.strangers = strangers.take(MAX_STRANGERS).collect();
     Ok(report)
 }
@@ -198,7 +197,10 @@ fn judge(named: &Named, path: &Path) -> (VersionState, Vec<String>) {
     };
     match marks::look(path) {
         Ok(found) => compare(&mark, found.as_ref()),
-        Err(error) if error.code == Code::FileDamaged => (VersionState::Changed, vec![error.to_string()]),
+        // Of other formats, what is in a file may have to be told by who opens it.
+        Err(error) if error.code == Code::FileDamaged && is_image(named.version.file.as_str()) => {
+            (VersionState::Changed, vec![error.to_string()])
+        }
         // What cannot be read now may be read again: nothing is known of it.
         Err(error) => (named.version.state, vec![error.to_string()]),
     }
@@ -218,19 +220,17 @@ fn set_state(control: &Control, version: &Stored<Version>, state: VersionState) 
     }
 }
 
-/// The names of the files in a folder that look like images.
-fn images_in(folder: &Path) -> std::io::Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in folder.read_dir()? {
-        let name = entry?.file_name();
-        let ending =
-            Path::new(&name).extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
-        if matches!(ending.as_deref(), Some("vhd" | "avhd" | "vhdx" | "avhdx"))
-            && let Some(name) = name.to_str()
-        {
-            names.push(name.to_owned());
-        }
-    }
+/// The names of what is in a folder.
+fn names_in(folder: &Path) -> std::io::Result<Vec<String>> {
+    let names: std::io::Result<Vec<_>> = folder.read_dir()?.map(|entry| Ok(entry?.file_name())).collect();
+    let mut names: Vec<_> = names?.into_iter().map(|name| name.to_string_lossy().into_owned()).collect();
+    // What a file system has of itself is no content.
+    names.retain(|name| name != "lost+found");
     names.sort();
     Ok(names)
+}
+
+/// Whether a file is called like an image that versions are made of.
+fn is_image(name: &str) -> bool {
+    matches!(Format::of_ending(Path::new(name)), Some(Format::Vhd | Format::Vhdx))
 }

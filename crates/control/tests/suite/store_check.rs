@@ -55,15 +55,16 @@ fn folder_that_vanished_or_lost_its_file_system_condemns_no_version() {
     let farm = Farm::new();
     let vdisk = farm.vdisk("golden", Format::Vhdx);
     let away = farm.root().join("away");
+    std::fs::create_dir(farm.path("lost+found")).unwrap();
     std::fs::rename(&farm.folder, &away).unwrap();
     let report = inspect::store(&farm.control, &farm.by(), farm.store).unwrap();
     assert!(report.unreachable.unwrap().contains("No such file"));
     // As a mount point does without its file system.
-    std::fs::create_dir(&farm.folder).unwrap();
+    std::fs::create_dir_all(farm.path("lost+found")).unwrap();
     let report = inspect::store(&farm.control, &farm.by(), farm.store).unwrap();
     assert!(report.unreachable.unwrap().contains("is its file system mounted?"));
     assert_eq!(farm.version(vdisk, 0).state, VersionState::Ready);
-    std::fs::remove_dir(&farm.folder).unwrap();
+    std::fs::remove_dir_all(&farm.folder).unwrap();
     std::fs::rename(&away, &farm.folder).unwrap();
     assert_eq!(inspect::store(&farm.control, &farm.by(), farm.store).unwrap().sound, 1);
 }
@@ -81,4 +82,18 @@ fn file_of_a_maintenance_version_may_change_and_may_not_vanish() {
     std::fs::remove_file(farm.path("golden.1.avhdx")).unwrap();
     let report = inspect::store(&farm.control, &farm.by(), farm.store).unwrap();
     assert_eq!(report.findings[0].state, VersionState::Missing);
+}
+
+#[test]
+fn image_of_another_format_is_left_to_who_opens_it() {
+    let farm = Farm::new();
+    let vdisk = farm.vdisk("golden", Format::Vhdx);
+    let old = farm.version(vdisk, 0);
+    // A raw disk that begins like something else: its format stands in the configuration of its server.
+    let raw =
+        farm::model::Version { file: farm::model::Text::new("golden.img").unwrap(), ..old.value.clone() };
+    farm.control.change(&farm.by(), |change| Ok(change.update(old.id, old.revision, raw.clone())?)).unwrap();
+    std::fs::rename(farm.path("golden.vhdx"), farm.path("golden.img")).unwrap();
+    inspect::store(&farm.control, &farm.by(), farm.store).unwrap();
+    assert_eq!(farm.version(vdisk, 0).state, VersionState::Ready);
 }
