@@ -164,7 +164,10 @@ fn session_whose_store_stalls_longer_than_every_deadline_goes_on_when_it_is_back
     let mut initiator = Initiator::login(lab.address(), MACHINE, 1).unwrap();
     // Immediate data, and a write whose data is asked for.
     initiator.start_write(0, &[1; 4096]).unwrap();
-    let (header, itt) = initiator.command(0xA0, 100 * 512, &cdb10(0x2A, 8, 100));
+    // With FUA, so that it does not wait for the first.
+    let mut cdb = cdb10(0x2A, 8, 100);
+    cdb[1] = 0x08;
+    let (header, itt) = initiator.command(0xA0, 100 * 512, &cdb);
     initiator.send(header, &[]).unwrap();
     let r2t = initiator.receive().unwrap();
     assert_eq!((r2t.opcode(), r2t.u32_at(16)), (0x31, itt));

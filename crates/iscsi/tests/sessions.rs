@@ -426,7 +426,11 @@ fn two_that_preempt_each_other_do_not_wait_for_ever() {
     for (initiator, key) in pair.iter_mut().zip([1, 2]) {
         reserve_out(initiator, 0, 0, 0, key);
         assert_eq!(initiator.receive().unwrap().header[3], 0);
-        initiator.start_write(u32::from(key), &[1; 512]).unwrap();
+        // With FUA, so that neither write waits for the other.
+        let mut cdb = cdb10(0x2A, u32::from(key), 1);
+        cdb[1] = 0x08;
+        let (header, _) = initiator.command(0xA0, 512, &cdb);
+        initiator.send(header, &[1; 512]).unwrap();
     }
     gated.wait_for(2);
     let [one, two] = &mut pair;
