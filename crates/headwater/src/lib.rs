@@ -17,6 +17,7 @@ pub mod cli;
 pub mod columns;
 pub mod commands;
 pub mod config;
+pub mod media;
 pub mod serve;
 pub mod state;
 pub mod stream;

@@ -68,6 +68,7 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Backup(args) => commands::backup::run(&args).map(Answer::text),
         Command::Restore(args) => commands::backup::restore::run(&args).map(Answer::text),
+        Command::Media(args) => commands::media::run(&args).map(Answer::text),
         Command::Generate(args) => commands::generate::run(&args).map(Answer::text),
     }
 }

@@ -1,4 +1,5 @@
-//! Target devices: QEMU machines without a disk, emulated (TCG), that boot from the lab network.
+//! Target devices: QEMU machines without a disk, emulated (TCG), that boot from the lab network, by their firmware or from
+//! boot media.
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -54,6 +55,30 @@ pub enum Firmware {
     /// OVMF with its own iSCSI initiator, set up in its variables as Headwater names things by default: the target
     /// `iqn.2026-11.org.headwater:NAME` for a device of this name. No PXE, no iPXE.
     UefiIscsi,
+    /// SeaBIOS from boot media ([`GuestSpec::media`]); its network card has no ROM.
+    BiosMedia,
+    /// OVMF from boot media.
+    UefiMedia,
+}
+
+/// What a device has in its drive or port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Media {
+    /// How it is attached.
+    pub kind: MediaKind,
+    /// The image.
+    pub file: PathBuf,
+}
+
+/// How boot media are attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MediaKind {
+    /// In a CD drive (AHCI).
+    Cd,
+    /// On USB (xHCI).
+    UsbStick,
+    /// As a virtio disk.
+    Disk,
 }
 
 /// A device to start.
@@ -67,6 +92,8 @@ pub struct GuestSpec {
     pub mac: String,
     /// Its memory.
     pub memory_mib: u32,
+    /// Its boot media; it boots from them where its firmware says so.
+    pub media: Option<Media>,
 }
 
 impl GuestSpec {
@@ -74,7 +101,13 @@ impl GuestSpec {
     #[must_use]
     pub fn new(name: &str, firmware: Firmware, index: u8) -> Self {
         let mac = format!("52:54:00:77:{:02x}:{:02x}", index >> 4, (index & 15) + 16);
-        Self { name: name.to_owned(), firmware, mac, memory_mib: 1024 }
+        Self { name: name.to_owned(), firmware, mac, memory_mib: 1024, media: None }
+    }
+
+    /// The same device with boot media.
+    #[must_use]
+    pub fn with_media(self, kind: MediaKind, file: impl Into<PathBuf>) -> Self {
+        Self { media: Some(Media { kind, file: file.into() }), ..self }
     }
 }
 
@@ -106,6 +139,7 @@ impl Guest {
         let mut command = network.command("qemu-system-x86_64");
         command.args(machine_arguments(spec, &tap, &monitor));
         command.args(firmware_arguments(spec, run.folder())?);
+        command.args(spec.media.as_ref().map(media_arguments).unwrap_or_default());
         let complaints = File::create(run.log(&format!("{}-qemu", spec.name)))?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints);
         let log = File::options().create(true).append(true).open(run.log(&spec.name))?;
@@ -368,10 +402,10 @@ fn firmware_arguments(spec: &GuestSpec, folder: &Path) -> Result<Vec<String>> {
         Firmware::UefiPxe | Firmware::UefiHttp => ",bootindex=0,romfile=".to_owned(),
         Firmware::UefiIpxeRom => format!(",bootindex=0,romfile={IPXE_EFI_ROM}"),
         // A boot index would put all of the card's boot options before our own.
-        Firmware::UefiIscsi => ",romfile=".to_owned(),
+        Firmware::UefiIscsi | Firmware::BiosMedia | Firmware::UefiMedia => ",romfile=".to_owned(),
     };
     let mut arguments = vec!["-device".to_owned(), card + &rom];
-    if spec.firmware != Firmware::BiosIpxeRom {
+    if !matches!(spec.firmware, Firmware::BiosIpxeRom | Firmware::BiosMedia) {
         let variables = folder.join(format!("{}-variables.fd", spec.name));
         make_variables(spec, &variables)?;
         for (unit, file, mode) in [(0, Path::new(OVMF_CODE), ",readonly=on"), (1, &variables, "")] {
@@ -387,6 +421,21 @@ fn firmware_arguments(spec: &GuestSpec, folder: &Path) -> Result<Vec<String>> {
         }
     }
     Ok(arguments)
+}
+
+/// Media are read-only, as a stick with its switch set, so that several devices can have the same.
+fn media_arguments(media: &Media) -> Vec<String> {
+    let drive = format!("if=none,id=media,format=raw,read-only=on,file={}", media.file.display());
+    let device = match media.kind {
+        MediaKind::Cd => "ide-cd,drive=media,bootindex=0",
+        MediaKind::UsbStick => "usb-storage,drive=media,bootindex=0",
+        MediaKind::Disk => "virtio-blk-pci,drive=media,bootindex=0",
+    };
+    let mut words = vec!["-drive", &drive, "-device", device];
+    if media.kind == MediaKind::UsbStick {
+        words.splice(0..0, ["-device", "qemu-xhci"]);
+    }
+    words.into_iter().map(str::to_owned).collect()
 }
 
 fn make_variables(spec: &GuestSpec, variables: &Path) -> Result<()> {
@@ -415,6 +464,17 @@ mod tests {
             (0..=255).map(|index| GuestSpec::new("g", Firmware::UefiPxe, index).mac).collect();
         assert_eq!(macs.len(), 256);
         assert_eq!(GuestSpec::new("g", Firmware::UefiPxe, 0).mac, "52:54:00:77:00:10");
+    }
+
+    #[test]
+    fn stick_comes_with_a_usb_controller_and_boots_before_the_network() {
+        let spec = GuestSpec::new("s", Firmware::BiosMedia, 0).with_media(MediaKind::UsbStick, "/s.img");
+        let folder = tempfile::tempdir().unwrap();
+        let firmware = firmware_arguments(&spec, folder.path()).unwrap().join(" ");
+        assert!(firmware.ends_with(",romfile="), "{firmware}");
+        let media = media_arguments(&spec.media.unwrap()).join(" ");
+        assert!(media.starts_with("-device qemu-xhci -drive ") && media.contains("file=/s.img"), "{media}");
+        assert!(media.ends_with("usb-storage,drive=media,bootindex=0"), "{media}");
     }
 
     #[test]

@@ -72,7 +72,7 @@ mod service;
 
 pub use console::Line;
 pub use flaky::FlakyFile;
-pub use guest::{Firmware, GOLDEN_READY_WITHIN, Guest, GuestSpec, MICRO_READY_WITHIN};
+pub use guest::{Firmware, GOLDEN_READY_WITHIN, Guest, GuestSpec, MICRO_READY_WITHIN, Media, MediaKind};
 pub use home::home;
 pub use image::{Image, golden, micro};
 pub use network::{INTERFACE, Network, SERVER_ADDRESS, SERVER_ADDRESS_V6, SITE_DHCP_ADDRESS};

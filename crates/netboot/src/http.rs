@@ -1,7 +1,8 @@
 //! The HTTP routes of the boot services: the iPXE script of a machine, and the boot files for UEFI HTTP Boot.
 //!
 //! - `GET /v1/boot/script?mac=...&platform=...&uuid=...`: the script that carries out the director's plan. Without a `mac`:
-//!   a script that asks again with iPXE's settings, for iPXE that was not started by our DHCP.
+//!   a script that asks again with iPXE's settings, for iPXE that was not started by our DHCP. Boot media add the number of
+//!   their format (`media`).
 //! - `GET` or `HEAD /boot/NAME`: a boot file, with length and ranges (UEFI asks for the length first).
 //!
 //! The program merges [`router`] with its own routes and serves it with
@@ -101,7 +102,8 @@ async fn boot_script(
                 state.services.neighbours.learn(address, mac);
             }
             let plan = state.services.director.plan(&request);
-            tracing::info!(%mac, %peer, ?plan, "boot script handed out");
+            let media = value("media").and_then(word);
+            tracing::info!(%mac, %peer, media, ?plan, "boot script handed out");
             state.services.director.step(mac, BootStep::Script);
             script::render(&plan, &request)
         }

@@ -5,6 +5,7 @@
 //! (`set name:hexraw`), or, if it is text for people, has its dangerous characters replaced. A target or initiator name that
 //! is no iSCSI name makes a script that says so: it would be a defect of the plan's maker.
 mod kernel;
+pub mod media;
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};

@@ -11,6 +11,7 @@ mod doctor;
 mod farm;
 mod image;
 mod init;
+mod media;
 
 pub use backup::{BackupArgs, RestoreArgs};
 pub use doctor::DoctorArgs;
@@ -24,6 +25,7 @@ pub use image::{
     SnapshotArgs, Subformat, Target, WritableFormat,
 };
 pub use init::InitArgs;
+pub use media::{MediaArgs, MediaCreateArgs, MediaVerb, Order};
 
 use crate::commands::farm::nouns::CHANGEABLE;
 
@@ -127,6 +129,8 @@ pub enum Command {
     Backup(BackupArgs),
     /// Bring back what "headwater backup" saved; the server must be stopped
     Restore(RestoreArgs),
+    /// Make boot media (CD, USB stick, small disk) for networks without boot options in DHCP
+    Media(MediaArgs),
     /// Print shell completions or write man pages
     Generate(GenerateArgs),
 }

@@ -8,6 +8,7 @@ pub mod generate;
 pub mod image;
 pub mod init;
 mod live;
+pub mod media;
 pub mod stats;
 pub mod status;
 

@@ -42,6 +42,8 @@ pub(crate) enum Dhcp {
     Ours,
     /// A site's dnsmasq; Headwater adds boot information as proxyDHCP.
     Beside,
+    /// A site's dnsmasq; Headwater says nothing on DHCP's ports, so that firmware and iPXE learn an address and no more.
+    Elsewhere,
 }
 
 /// What the server serves.
@@ -91,11 +93,13 @@ impl Site {
         let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         lab::packages::ensure(lab::packages::TEST).unwrap();
         let network = Network::begin(name).unwrap();
-        let site_dhcp = (dhcp == Dhcp::Beside).then(|| network.site_dhcp().unwrap());
+        let site_dhcp = (dhcp != Dhcp::Ours).then(|| network.site_dhcp().unwrap());
         let storage = storage(&network);
         let mut spec = ServerSpec::new(PROGRAM, configuration(&network, dhcp, &storage, devices));
-        if dhcp == Dhcp::Beside {
-            spec.udp_ports.push(4011);
+        match dhcp {
+            Dhcp::Ours => {}
+            Dhcp::Beside => spec.udp_ports.push(4011),
+            Dhcp::Elsewhere => spec.udp_ports.retain(|&port| port != 67),
         }
         let server = Server::start(&network, spec).unwrap();
         Self { server, _site_dhcp: site_dhcp, network, image, _turn: turn }
@@ -158,6 +162,7 @@ fn configuration(network: &Network, dhcp: Dhcp, storage: &Storage, devices: &[De
     let mode = match dhcp {
         Dhcp::Ours => "mode = \"dhcp\"\nrange = \"10.77.0.100-10.77.0.199\"",
         Dhcp::Beside => "mode = \"proxy\"",
+        Dhcp::Elsewhere => "mode = \"none\"",
     };
     let mut text = format!(
         "state_dir = \"{folder}/state\"\nadmin_socket = \"{socket}\"\n\
