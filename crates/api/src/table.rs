@@ -21,7 +21,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             "Gives this description of the interface.",
             description,
         )
-        .gives_text("application/json")
+        .gives::<serde_json::Value>()
         .open(),
     );
     all

@@ -1,5 +1,7 @@
 //! What there is to be asked: one file for each kind of things.
 pub(crate) mod audit;
+mod caches;
+mod contents;
 mod devices;
 mod farm;
 mod grants;
@@ -28,9 +30,11 @@ pub(crate) fn operations() -> Vec<Operation> {
         farm::all(),
         places::all(),
         vdisks::all(),
+        contents::all(),
         versions::all(),
         version_steps::all(),
         devices::all(),
+        caches::all(),
         views::all(),
         users::all(),
         grants::all(),

@@ -89,6 +89,10 @@ pub(crate) struct TaskMore {
     percent: Option<u64>,
     /// When that was true.
     progress_at: Plain<Timestamp>,
+    /// How many units it has done in a second so far; null: it is too early to say, or it has ended.
+    rate: Option<u64>,
+    /// How long it will take at that rate; null where that is not known.
+    left_s: Option<u64>,
 }
 
 pub(crate) enum Tasks {}
@@ -119,6 +123,10 @@ impl Resource for Tasks {
     ) -> Result<TaskMore, ControlError> {
         let progress = reader.progress(task.id)?;
         let percent = progress.done.min(progress.total).checked_mul(100);
+        let runs = task.started_at.filter(|_| !task.state.has_ended());
+        let ran = runs.map_or(0, |begun| u64::try_from(begun.until(progress.at).as_millis()).unwrap_or(0));
+        let rate = progress.done.saturating_mul(1000).checked_div(ran).filter(|rate| *rate > 0);
+        let rest = progress.total.saturating_sub(progress.done);
         Ok(TaskMore {
             kind: task.kind.to_string(),
             vdisk: task.vdisk.map(|vdisk| names.vdisk(reader, vdisk)).transpose()?,
@@ -134,6 +142,8 @@ impl Resource for Tasks {
             total: progress.total,
             percent: percent.and_then(|hundred| hundred.checked_div(progress.total)),
             progress_at: Plain(progress.at),
+            rate,
+            left_s: rate.filter(|_| progress.total > 0).and_then(|rate| rest.checked_div(rate)),
         })
     }
 
@@ -143,8 +153,14 @@ impl Resource for Tasks {
 }
 
 /// A task as it is told.
-pub(super) fn told(asked: &Asked<'_>, task: &Stored<Task>) -> Result<Value, Problem> {
+fn told(asked: &Asked<'_>, task: &Stored<Task>) -> Result<Value, Problem> {
     Ok(asked.control().read(|reader| tell::<Tasks>(&mut Names::default(), reader, task))?)
+}
+
+/// What is answered when a task was begun.
+pub(super) fn begun(asked: &Asked<'_>, task: &Stored<Task>) -> Result<Reply, Problem> {
+    let reply = Reply::json(&told(asked, task)?)?.revision(task.revision);
+    Ok(reply.accepted(format!("{}/{}", Tasks::PATH, task.id)))
 }
 
 fn wanted(asked: &Asked<'_>) -> Result<Stored<Task>, Problem> {

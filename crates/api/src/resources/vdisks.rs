@@ -24,7 +24,7 @@ const USUAL_LIMIT_BYTES: u64 = 10 << 30;
 const USUAL_WARNING: u8 = 80;
 
 pub(super) fn all() -> Vec<Operation> {
-    let mut all = operations::<Vdisks>(Which::ALL);
+    let mut all = operations::<Vdisks>(Which { make: true, change: true, delete: false });
     all.push(
         Operation::post(
             "/v1/vdisks/{vdisk}/hold",
@@ -181,7 +181,7 @@ impl Resource for Vdisks {
     }
 }
 
-fn access_mode(
+pub(super) fn access_mode(
     mode: Mode,
     write_cache: Option<WriteCacheBody>,
     old: Option<&Vdisk>,

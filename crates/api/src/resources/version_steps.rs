@@ -3,8 +3,7 @@ use std::time::Duration;
 
 use control::{ControlError, inspect, merge, versions};
 use farm::model::{
-    Description, MergeResult, Revision, Store, Stored, Task, Timestamp, Vdisk, Version, VersionNumber,
-    VersionState,
+    Description, MergeResult, Revision, Store, Stored, Timestamp, Vdisk, Version, VersionNumber, VersionState,
 };
 use farm::rules::lifecycle::{Deletion, MergeKind, Promotion, Reversion};
 use schemars::JsonSchema;
@@ -12,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::object::{Told, tell};
-use super::tasks::{Tasks, told};
+use super::tasks::{Tasks, begun};
 use super::text;
 use super::versions::Versions;
 use crate::asked::Asked;
@@ -49,7 +48,7 @@ fn steps() -> Vec<Operation> {
             promote,
         )
         .takes::<PromoteBody>()
-        .gives::<PromoteAnswer>(),
+        .gives::<Told<Versions>>(),
         step("schedule", "scheduleVersion", "Moves the time of a release that is to come.", schedule)
             .takes::<ScheduleBody>()
             .gives::<Told<Versions>>(),
@@ -140,16 +139,6 @@ enum Published {
     Test,
     /// Test and production devices.
     Production,
-}
-
-/// A version that was promoted.
-#[derive(JsonSchema)]
-#[allow(dead_code, reason = "it is there for its schema: the objects in it are told as every object is")]
-struct PromoteAnswer {
-    /// As it is now.
-    version: Told<Versions>,
-    /// The merge that was begun because the chain has become as long as the farm lets it; null: none.
-    merge: Option<Told<Tasks>>,
 }
 
 /// When a version is released.
@@ -314,10 +303,8 @@ fn promote(asked: &Asked<'_>) -> Result<Reply, Problem> {
     };
     let (version, expected) = version(asked)?;
     let promoted = versions::promote(asked.control(), asked.caller()?, version.id, expected, to)?;
-    let merge = promoted.merge.as_ref().map(|task| told(asked, task)).transpose()?;
-    let version = told_version(asked, &promoted.version)?;
-    let answer = serde_json::json!({ "version": version, "merge": merge });
-    Ok(Reply::json(&answer)?.revision(promoted.version.revision))
+    // Where the chain has become as long as the farm lets it, a merge was begun: it stands among the tasks.
+    reply(asked, &promoted.version)
 }
 
 /// How far in the past a release may be scheduled: clocks differ.
@@ -359,11 +346,6 @@ fn delete(asked: &Asked<'_>) -> Result<Reply, Problem> {
         Deletion::WhenFree(conflict) => DeleteAnswer { deleted: false, waits_for: conflict.names },
     };
     Reply::json(&answer)
-}
-
-fn begun(asked: &Asked<'_>, task: &Stored<Task>) -> Result<Reply, Problem> {
-    let reply = Reply::json(&told(asked, task)?)?.revision(task.revision);
-    Ok(reply.accepted(format!("/v1/tasks/{}", task.id)))
 }
 
 fn begin_merge(asked: &Asked<'_>) -> Result<Reply, Problem> {
