@@ -145,6 +145,14 @@ fn farm_comes_back_on_an_empty_disk() {
 }
 
 #[test]
+fn backup_does_not_lie_in_what_it_saves() {
+    let host = Host::new();
+    let refused = errors(&host.backup("state/farm.tar"));
+    assert!(refused.contains("lies in the state directory"), "{refused}");
+    assert!(!host.path("state/farm.tar").exists());
+}
+
+#[test]
 fn nothing_is_restored_while_a_server_runs() {
     let host = Host::new();
     done(&host.backup("farm.tar"));

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::Reach;
+use crate::config::ByteSize;
 
 /// A noun: how to reach the server, how to print, and what to do.
 #[derive(Debug, Args)]
@@ -78,6 +79,17 @@ pub struct Sure {
     pub yes: bool,
 }
 
+/// How work that takes longer is gone about.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Work {
+    /// Read the result back and compare it before it counts
+    #[arg(long)]
+    pub verify: bool,
+    /// Wait until it is done, and show how far it is
+    #[arg(long)]
+    pub wait: bool,
+}
+
 /// What can be done with most nouns.
 #[derive(Debug, Subcommand)]
 pub enum NounVerb {
@@ -146,9 +158,24 @@ pub enum StoreVerb {
     Adopt {
         /// The store
         store: String,
+        /// These vDisks alone; by default all that can be
+        vdisks: Vec<String>,
         /// Show what would be taken over, and what is orphaned, missing or damaged
         #[arg(long)]
         dry_run: bool,
+        /// Give the newest version of each to test devices alone
+        #[arg(long)]
+        newest_in_test: bool,
+    },
+    /// Import a vDisk that was exported, from a folder of the server's exchange folder: a task
+    Import {
+        /// The store
+        store: String,
+        /// The folder
+        folder: String,
+        /// What it is to be called, where that is not as before
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
         /// Wait until it is done, and show how far it is
         #[arg(long)]
         wait: bool,
@@ -166,6 +193,38 @@ pub enum VdiskVerb {
     /// What can be done with most nouns.
     #[command(flatten)]
     Plain(NounVerb),
+    /// Make a vDisk with an empty disk, to be installed on
+    Blank {
+        /// Its name: STORE/VDISK
+        name: String,
+        /// The size of the disk: 40 GiB
+        #[arg(value_parser = ByteSize::parse)]
+        size: ByteSize,
+        /// Its properties, as of "vdisk create"
+        #[arg(value_name = "KEY=VALUE")]
+        values: Vec<Setting>,
+    },
+    /// Take a vDisk away with the files of all its versions
+    Destroy {
+        /// The vDisk
+        vdisk: String,
+        /// Whether to ask.
+        #[command(flatten)]
+        sure: Sure,
+    },
+    /// Export a vDisk's versions with a manifest, to a new folder of the server's exchange folder: a task
+    Export {
+        /// The vDisk
+        vdisk: String,
+        /// The new folder
+        folder: String,
+        /// This version with what it stands on; by default all published ones
+        #[arg(long, value_name = "NUMBER")]
+        version: Option<u32>,
+        /// Wait until it is done, and show how far it is
+        #[arg(long)]
+        wait: bool,
+    },
     /// Its versions, newest last
     Versions {
         /// The vDisk
@@ -199,9 +258,28 @@ pub enum VdiskVerb {
         /// A remark
         #[arg(long, value_name = "TEXT")]
         comment: Option<String>,
-        /// Wait until it is done, and show how far it is
-        #[arg(long)]
-        wait: bool,
+        /// How to go about it.
+        #[command(flatten)]
+        work: Work,
+    },
+    /// Convert the newest version from VHD to VHDX, into a new one: a task
+    Convert {
+        /// The vDisk
+        vdisk: String,
+        /// A remark
+        #[arg(long, value_name = "TEXT")]
+        comment: Option<String>,
+        /// How to go about it.
+        #[command(flatten)]
+        work: Work,
+    },
+    /// Take all versions away, with their files, that nothing needs any more since they were merged
+    DeleteObsolete {
+        /// The vDisk
+        vdisk: String,
+        /// Whether to ask.
+        #[command(flatten)]
+        sure: Sure,
     },
 }
 
@@ -251,6 +329,14 @@ pub enum VersionVerb {
         /// test or maintenance
         #[arg(long, value_name = "ACCESS", default_value = "test")]
         to: String,
+    },
+    /// Take a version's file for what it is, though somebody wrote to it behind the farm's back
+    Accept {
+        /// VDISK/NUMBER
+        version: String,
+        /// Whether to ask.
+        #[command(flatten)]
+        sure: Sure,
     },
     /// Write a remark
     Comment {

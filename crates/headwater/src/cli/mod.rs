@@ -17,7 +17,7 @@ pub use backup::{BackupArgs, RestoreArgs};
 pub use doctor::DoctorArgs;
 pub use farm::{
     AuditVerb, DeviceVerb, FarmVerb, Format, ListArgs, LockVerb, NounArgs, NounVerb, ScopeArgs, Setting,
-    StoreVerb, Sure, TaskVerb, TokenVerb, UserVerb, VdiskVerb, VersionVerb, ViewVerb, WriteCacheVerb,
+    StoreVerb, Sure, TaskVerb, TokenVerb, UserVerb, VdiskVerb, VersionVerb, ViewVerb, Work, WriteCacheVerb,
 };
 pub use image::{
     CheckArgs, CompactArgs, CompareArgs, ConvertArgs, CreateArgs, EntriesArgs, ImageArgs, ImageOptions,

@@ -33,6 +33,12 @@ use contents::{CATALOGUE, CONFIG, Entry, FORMAT, MANIFEST, Manifest};
 pub fn run(args: &BackupArgs) -> anyhow::Result<String> {
     let config = Config::load(&args.config)?;
     anyhow::ensure!(!args.file.exists(), "{} exists: a backup needs a new file", args.file.display());
+    // The next backup would take it along, and the one after that both.
+    anyhow::ensure!(
+        !std::path::absolute(&args.file)?.starts_with(&config.state_dir),
+        "{} lies in the state directory, which is what is saved: put the backup elsewhere, best on another machine",
+        args.file.display()
+    );
     let half = beside(&args.file, ".part");
     let made = make(&config, args, &half).and_then(|manifest| {
         publish(&half, &args.file).with_context(|| format!("{} cannot be made", args.file.display()))?;

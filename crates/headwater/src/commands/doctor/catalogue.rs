@@ -135,7 +135,10 @@ impl Contents {
         if whole > 0 {
             findings.insert(
                 0,
-                Finding::ok(Subject::Versions, format!("{whole} files of versions lie where they should")),
+                Finding::ok(
+                    Subject::Versions,
+                    format!("files of versions that lie where they should: {whole}"),
+                ),
             );
         }
         findings

@@ -94,7 +94,7 @@ impl Server {
 }
 
 /// `Main/Lab` is the collection "Lab" of the site "Main", `images/win11` the vDisk of the store "images".
-fn name_it(noun: &Noun, name: &str, body: &mut serde_json::Map<String, Value>) {
+pub(super) fn name_it(noun: &Noun, name: &str, body: &mut serde_json::Map<String, Value>) {
     let inside = match noun.word {
         word if word == COLLECTION.word => Some("site"),
         "vdisk" => Some("store"),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::nouns::{Column, Noun};
 use crate::cli::Format;
-use crate::columns::{align, bytes, name};
+use crate::columns::{align, bytes, columns, name};
 
 /// A list, in the columns of its noun or those that were asked for.
 ///
@@ -18,30 +18,29 @@ pub(super) fn list(
     wanted: &[String],
     format: Format,
 ) -> anyhow::Result<String> {
-    let columns: Vec<(Cow<'static, str>, &str)> = match wanted {
+    let shown: Vec<(Cow<'static, str>, &str)> = match wanted {
         [] => noun.columns.iter().map(|Column { head, key }| (Cow::Borrowed(*head), *key)).collect(),
         wanted => wanted.iter().map(|key| (Cow::Owned(key.to_uppercase()), key.as_str())).collect(),
     };
     match format {
         Format::Json => Ok(serde_json::to_string_pretty(&json!({ "items": items, "total": total }))? + "\n"),
         Format::Csv => {
-            let mut text = csv_line(columns.iter().map(|(_, key)| (*key).to_owned()));
+            let mut text = csv_line(shown.iter().map(|(_, key)| (*key).to_owned()));
             for item in items {
-                text.push_str(&csv_line(columns.iter().map(|(_, key)| plain(at(item, key)))));
+                text.push_str(&csv_line(shown.iter().map(|(_, key)| plain(at(item, key)))));
             }
             Ok(text)
         }
         Format::Table => {
-            let right: Vec<usize> = columns
+            let right: Vec<usize> = shown
                 .iter()
                 .enumerate()
                 .filter(|(_, (_, key))| items.iter().any(|item| at(item, key).is_number()))
                 .map(|(place, _)| place)
                 .collect();
-            let mut rows =
-                vec![columns.iter().map(|(head, _)| head.clone().into_owned()).collect::<Vec<_>>()];
+            let mut rows = vec![shown.iter().map(|(head, _)| head.clone().into_owned()).collect::<Vec<_>>()];
             rows.extend(
-                items.iter().map(|item| columns.iter().map(|(_, key)| cell(key, at(item, key))).collect()),
+                items.iter().map(|item| shown.iter().map(|(_, key)| cell(key, at(item, key))).collect()),
             );
             Ok(align(&rows, &right))
         }
@@ -65,6 +64,36 @@ pub(super) fn object(value: &Value, format: Format) -> anyhow::Result<String> {
             Ok(align(&rows, &[]))
         }
     }
+}
+
+/// What lies in a store and belongs to no version: what can become vDisks, and what cannot.
+pub(super) fn adoption(plan: &Value) -> String {
+    let all =
+        |value: &Value, key: &str| value.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut rows = vec![columns(["VDISK", "VERSION", "KIND", "ON", "FILE", "SIZE"])];
+    for chain in all(plan, "chains") {
+        for version in all(&chain, "versions") {
+            let text = |key: &str| cell(key, at(&version, key));
+            rows.push(vec![
+                cell("name", at(&chain, "name")),
+                text("number"),
+                text("kind"),
+                text("parent"),
+                text("file"),
+                text("length_bytes"),
+            ]);
+        }
+    }
+    let mut text =
+        if rows.len() > 1 { align(&rows, &[1, 3, 5]) } else { "There is nothing to take over.\n".to_owned() };
+    for finding in all(plan, "findings") {
+        text.push_str(&format!(
+            "{}: {}\n",
+            cell("file", at(&finding, "file")),
+            cell("why", at(&finding, "why"))
+        ));
+    }
+    text
 }
 
 /// The property that a key names; null where there is none.

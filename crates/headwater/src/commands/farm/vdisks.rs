@@ -3,18 +3,30 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use super::nouns::{STORE, VDISK, VERSION, WRITE_CACHE};
-use super::{Found, Server, sure};
-use crate::cli::{StoreVerb, VdiskVerb, VersionVerb, WriteCacheVerb};
+use super::plain::name_it;
+use super::{Found, Server, print, settings, sure};
+use crate::cli::{Format, StoreVerb, VdiskVerb, VersionVerb, Work, WriteCacheVerb};
 
 impl Server {
     pub(super) async fn store(&self, verb: StoreVerb) -> anyhow::Result<String> {
         match verb {
             StoreVerb::Plain(verb) => self.plain(&STORE, verb).await,
-            StoreVerb::Adopt { store, dry_run, wait } => {
+            StoreVerb::Adopt { store, vdisks, dry_run, newest_in_test } => {
                 let found = self.find(&STORE, &store).await?;
                 let path = format!("{}/adopt", found.path);
-                let answer = self.ask(Method::POST, &path, Some(&json!({ "dry_run": dry_run }))).await?;
-                if dry_run { self.print(&answer) } else { self.begun(&answer, wait).await }
+                let body = json!({ "dry_run": dry_run, "names": vdisks, "newest_in_test": newest_in_test });
+                let answer = self.ask(Method::POST, &path, Some(&body)).await?;
+                match self.format {
+                    Format::Table => Ok(print::adoption(&answer)),
+                    Format::Json | Format::Csv => self.print(&answer),
+                }
+            }
+            StoreVerb::Import { store, folder, name, wait } => {
+                let found = self.find(&STORE, &store).await?;
+                let mut body = json!({ "folder": folder });
+                put(&mut body, "name", name);
+                let task = self.ask(Method::POST, &format!("{}/import", found.path), Some(&body)).await?;
+                self.begun(&task, wait).await
             }
             StoreVerb::Inspect { store } => {
                 let found = self.find(&STORE, &store).await?;
@@ -26,21 +38,64 @@ impl Server {
     pub(super) async fn vdisk(&self, verb: VdiskVerb) -> anyhow::Result<String> {
         match verb {
             VdiskVerb::Plain(verb) => self.plain(&VDISK, verb).await,
+            VdiskVerb::Blank { name, size, values } => {
+                let mut vdisk = settings::object(&VDISK, &values)?;
+                name_it(&VDISK, &name, &mut vdisk);
+                let body = json!({ "vdisk": vdisk, "size_bytes": size.0 });
+                self.print(&self.ask(Method::POST, &format!("{}/blank", VDISK.path), Some(&body)).await?)
+            }
+            VdiskVerb::Destroy { vdisk, sure } => {
+                let found = self.find(&VDISK, &vdisk).await?;
+                let versions: Value = self.client.get(&format!("{}/versions?limit=1", found.path)).await?;
+                let count = versions.get("total").and_then(Value::as_u64).unwrap_or_default();
+                sure::ask(
+                    sure,
+                    &format!("Delete vDisk \"{vdisk}\" with the files of its {count} versions?"),
+                )?;
+                self.change(Method::DELETE, &found, "?remove_files=true", None).await?;
+                Ok(String::new())
+            }
+            VdiskVerb::Export { vdisk, folder, version, wait } => {
+                let found = self.find(&VDISK, &vdisk).await?;
+                let mut body = json!({ "folder": folder });
+                put(&mut body, "version", version);
+                let task = self.ask(Method::POST, &format!("{}/export", found.path), Some(&body)).await?;
+                self.begun(&task, wait).await
+            }
             VdiskVerb::Versions { vdisk, list } => {
                 let found = self.find(&VDISK, &vdisk).await?;
                 self.list(&VERSION, &format!("{}/versions", found.path), &list).await
             }
             VdiskVerb::Hold { vdisk, version } => self.hold(&vdisk, version.into()).await,
             VdiskVerb::Release { vdisk } => self.hold(&vdisk, Value::Null).await,
-            VdiskVerb::Merge { vdisk, base, result, comment, wait } => {
-                let found = self.find(&VDISK, &vdisk).await?;
+            VdiskVerb::Merge { vdisk, base, result, comment, work } => {
                 let mut body = json!({ "kind": if base { "base" } else { "updates" } });
                 put(&mut body, "result", result);
                 put(&mut body, "comment", comment);
-                let task = self.ask(Method::POST, &format!("{}/merge", found.path), Some(&body)).await?;
-                self.begun(&task, wait).await
+                self.work(&vdisk, "merge", body, work).await
+            }
+            VdiskVerb::Convert { vdisk, comment, work } => {
+                let mut body = json!({});
+                put(&mut body, "comment", comment);
+                self.work(&vdisk, "convert", body, work).await
+            }
+            VdiskVerb::DeleteObsolete { vdisk, sure } => {
+                let found = self.find(&VDISK, &vdisk).await?;
+                let question = format!(
+                    "Delete all versions of vDisk \"{vdisk}\", with their files, that nothing needs any more?"
+                );
+                sure::ask(sure, &question)?;
+                self.print(&self.ask(Method::POST, &format!("{}/delete-obsolete", found.path), None).await?)
             }
         }
+    }
+
+    /// Begins work on a vDisk's versions.
+    async fn work(&self, vdisk: &str, what: &str, mut body: Value, work: Work) -> anyhow::Result<String> {
+        let found = self.find(&VDISK, vdisk).await?;
+        put(&mut body, "verify", Some(work.verify));
+        let task = self.ask(Method::POST, &format!("{}/{what}", found.path), Some(&body)).await?;
+        self.begun(&task, work.wait).await
     }
 
     async fn hold(&self, vdisk: &str, version: Value) -> anyhow::Result<String> {
@@ -67,12 +122,28 @@ impl Server {
             VersionVerb::Promote { version, to, at } => {
                 let mut body = json!({ "to": to });
                 put(&mut body, "release_at", at);
-                act(&version, "/promote", body).await
+                let found = self.find(&VERSION, &version).await?;
+                let answer = self.change(Method::POST, &found, "/promote", Some(&body)).await?;
+                if let Some(task) = answer.get("merge").and_then(|task| task.get("id")) {
+                    eprintln!(
+                        "The chain has become long: task {task} merges it (headwater task watch {task})"
+                    );
+                }
+                self.print(answer.get("version").unwrap_or(&answer))
             }
             VersionVerb::Schedule { version, at } => {
                 act(&version, "/schedule", json!({ "release_at": at })).await
             }
             VersionVerb::Revert { version, to } => act(&version, "/revert", json!({ "to": to })).await,
+            VersionVerb::Accept { version, sure } => {
+                let found = self.find(&VERSION, &version).await?;
+                let question = format!(
+                    "Take {} for what it is now? Devices boot whatever was written into it.",
+                    found.text("file")
+                );
+                sure::ask(sure, &question)?;
+                self.print(&self.change(Method::POST, &found, "/accept", None).await?)
+            }
             VersionVerb::Comment { version, text } => {
                 let found = self.find(&VERSION, &version).await?;
                 let body = json!({ "comment": text });
