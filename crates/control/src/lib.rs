@@ -32,6 +32,7 @@
 )]
 
 pub mod adopt;
+pub mod cache_version;
 pub mod caller;
 pub mod error;
 pub mod inspect;

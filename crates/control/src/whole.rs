@@ -27,6 +27,8 @@ pub struct Options {
     pub server: ServerId,
     /// The folder below which exports are made and imports are found; `None`: root alone can name folders.
     pub exchange: Option<PathBuf>,
+    /// The folder of the write caches that it keeps; `None`: it is not told, and makes no versions of them.
+    pub caches: Option<PathBuf>,
     /// How many tasks it works on at once.
     pub tasks_at_once: NonZeroUsize,
     /// The most bytes that one task moves in a second at first; `None`: as many as it can.
@@ -40,16 +42,16 @@ impl Options {
     #[must_use]
     pub fn of(server: ServerId) -> Self {
         let clock: Clock = Arc::new(|| SystemTime::now().into());
-        Self { server, exchange: None, tasks_at_once: TASKS_AT_ONCE, task_rate: None, clock }
+        Self { server, exchange: None, caches: None, tasks_at_once: TASKS_AT_ONCE, task_rate: None, clock }
     }
 }
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { server, exchange, tasks_at_once, task_rate, clock: _ } = self;
+        let Self { server, exchange, caches, tasks_at_once, task_rate, clock: _ } = self;
         let mut shown = f.debug_struct("Options");
         shown.field("server", server).field("exchange", exchange).field("tasks_at_once", tasks_at_once);
-        shown.field("task_rate", task_rate);
+        shown.field("caches", caches).field("task_rate", task_rate);
         shown.finish_non_exhaustive()
     }
 }

@@ -7,7 +7,7 @@ use crate::directory::{self, ReadHeaderError, failed};
 use crate::error::{FileError, OpenError};
 use crate::file::CacheFile;
 use crate::header::Header;
-use crate::identity::ImageIdentity;
+use crate::identity::{HostBoot, ImageIdentity};
 use crate::kind::WriteCacheKind;
 use crate::layout::{Layout, WhichMap};
 use crate::presence::PresenceMap;
@@ -102,27 +102,38 @@ pub fn discard_persistent(config: &WriteCacheConfig) -> Result<(), OpenError> {
 }
 
 /// The persistent write cache in `file`, for a boot that begins; `new` is the header that a fresh one would get.
-/// Where the host went down since the last change, what was flushed counts, else everything.
 pub(crate) fn trusted(file: &CacheFile, path: &Path, new: Header) -> Result<(Header, Kept), NotKept> {
+    let (header, which) = stored(file, path, &new.device, new.host_boot)?;
+    if header.image != new.image {
+        return Err(NotKept::ImageChanged { stored: header.image, found: new.image });
+    }
+    Ok((new, Kept::load(file, path, &header, which)?))
+}
+
+/// The header of the persistent write cache in `file`, and which of its maps counts: where the host went down since the
+/// last change, what was flushed, else everything.
+pub(crate) fn stored(
+    file: &CacheFile,
+    path: &Path,
+    device: &str,
+    host_boot: HostBoot,
+) -> Result<(Header, WhichMap), NotKept> {
     let damaged = |what: String| NotKept::Damaged { path: path.to_owned(), what };
-    let stored = match directory::read_header(file) {
-        Ok((stored, _)) => stored,
+    let header = match directory::read_header(file) {
+        Ok((header, _)) => header,
         Err(ReadHeaderError::Damaged(what)) => return Err(damaged(what)),
         Err(ReadHeaderError::Io(source)) => return Err(NotKept::Io(failed("reading", path)(source))),
     };
-    if stored.device != new.device {
-        return Err(damaged(directory::other_device(&stored)));
+    if header.device != device {
+        return Err(damaged(directory::other_device(&header)));
     }
-    if !stored.persistent {
+    if !header.persistent {
         return Err(damaged("it is a volatile write cache".to_owned()));
     }
-    if stored.image != new.image {
-        return Err(NotKept::ImageChanged { stored: stored.image, found: new.image });
-    }
-    let which = if stored.host_boot == new.host_boot || stored.clean.is_some() {
+    let which = if header.host_boot == host_boot || header.clean.is_some() {
         WhichMap::Current
     } else {
         WhichMap::Flushed
     };
-    Ok((new, Kept::load(file, path, &stored, which)?))
+    Ok((header, which))
 }

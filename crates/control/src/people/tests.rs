@@ -1,3 +1,4 @@
+//! Letting administrators in, on a real catalogue: passwords, sessions, tokens and the first run.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 

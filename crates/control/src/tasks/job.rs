@@ -8,7 +8,7 @@ use super::running::Running;
 use crate::caller::Caller;
 use crate::error::{Code, ControlError};
 use crate::whole::Control;
-use crate::{merge, transfer, vdisks, versions};
+use crate::{cache_version, merge, transfer, vdisks, versions};
 
 /// How often work is begun that its server did not live to end: more, and it may be what the server dies of.
 pub(crate) const MAX_STARTS: u32 = 3;
@@ -26,6 +26,8 @@ pub(crate) enum Job {
     Merge(merge::Merge),
     /// An empty disk.
     NewDisk(vdisks::NewDisk),
+    /// A version of what a device wrote.
+    CacheVersion(cache_version::CacheVersion),
     /// A chain into a folder.
     Export(transfer::Export),
     /// A chain out of a folder.
@@ -39,6 +41,7 @@ impl Job {
             Self::NewVersion(_) => "new-version",
             Self::Merge(merge) => merge.kind.word(),
             Self::NewDisk(_) => "new-disk",
+            Self::CacheVersion(_) => "cache-version",
             Self::Export(_) => "export",
             Self::Import(_) => "import",
         }
@@ -50,6 +53,7 @@ impl Job {
             Self::NewVersion(job) => Some(job.version),
             Self::Merge(job) => Some(job.version),
             Self::NewDisk(job) => Some(job.version),
+            Self::CacheVersion(job) => Some(job.version),
             Self::Export(_) | Self::Import(_) => None,
         }
     }
@@ -60,20 +64,21 @@ impl Job {
             Self::NewVersion(job) => job.run(running),
             Self::Merge(job) => job.run(running),
             Self::NewDisk(job) => job.run(running),
+            Self::CacheVersion(job) => job.run(running),
             Self::Export(job) => job.run(running),
             Self::Import(job) => job.run(running),
         }
     }
 
-    /// Whether it belongs to the server that was asked for it, as paths of it are named.
+    /// Whether it belongs to the server that was asked for it, as paths of it are named, or what lies on it.
     pub(crate) fn is_pinned(&self) -> bool {
-        matches!(self, Self::Export(_) | Self::Import(_))
+        matches!(self, Self::Export(_) | Self::Import(_) | Self::CacheVersion(_))
     }
 
     /// Removes what it has begun outside of the catalogue, besides its version's file.
     pub(crate) fn clean(&self, control: &Control, task: TaskId) -> Result<(), ControlError> {
         match self {
-            Self::NewVersion(_) | Self::Merge(_) | Self::NewDisk(_) => Ok(()),
+            Self::NewVersion(_) | Self::Merge(_) | Self::NewDisk(_) | Self::CacheVersion(_) => Ok(()),
             Self::Export(job) => job.clean(task),
             Self::Import(job) => job.clean(control, task),
         }

@@ -1,5 +1,6 @@
 //! The crate on a real catalogue and real image files in temporary folders.
 mod adoption;
+mod cache_versions;
 mod sample;
 mod store_check;
 mod task_ends;

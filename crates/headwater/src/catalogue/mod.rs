@@ -247,5 +247,6 @@ fn in_control(
     server: ServerId,
 ) -> Arc<Control> {
     let exchange = Some(config.state_dir.join("exchange"));
-    Control::open(catalogue, Arc::clone(snapshot), Options { exchange, ..Options::of(server) })
+    let caches = Some(config.write_cache.directory.clone());
+    Control::open(catalogue, Arc::clone(snapshot), Options { exchange, caches, ..Options::of(server) })
 }
