@@ -243,6 +243,11 @@ pub(crate) fn write(path: &Path, at: u64, fill: u8) {
 
 /// Writes `data` at `at`, as a device does.
 pub(crate) fn fill(path: &Path, at: u64, data: &[u8]) {
+    edit(path, |image| image.write(ByteOffset::new(at), data, Patience::Blocking).unwrap());
+}
+
+/// Changes an image, as a device does.
+pub(crate) fn edit(path: &Path, work: impl FnOnce(&MutableImage)) {
     let options = OpenOptions {
         parents: diskimage::chain::Parents::In(path.parent().unwrap().to_owned()),
         ..OpenOptions::default()
@@ -250,6 +255,6 @@ pub(crate) fn fill(path: &Path, at: u64, data: &[u8]) {
     let parent = Image::open_parent_of(path, options).unwrap();
     let parent = parent.map(|image| Arc::new(image) as Arc<dyn BlockDevice>);
     let image = MutableImage::open(path, None, parent, &Childless).unwrap();
-    image.write(ByteOffset::new(at), data, Patience::Blocking).unwrap();
+    work(&image);
     image.close().unwrap();
 }

@@ -3,6 +3,7 @@ use std::num::NonZeroU64;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use block::{BlockDevice, ByteOffset, Patience};
 use control::tasks::Runner;
 use control::{Code, Options, merge, tasks};
 use diskimage::Format;
@@ -12,7 +13,7 @@ use farm::model::{
 };
 use farm::rules::lifecycle::{MergeKind, Promotion};
 
-use crate::sample::{Farm, fill, n, text, write};
+use crate::sample::{Farm, edit, n, text, write};
 
 /// A vDisk with a base and two updates.
 fn three_versions(farm: &Farm, format: Format) -> farm::model::VdiskId {
@@ -128,11 +129,15 @@ fn task_that_waits_is_cancelled_at_once_and_one_that_has_ended_is_not() {
     merge::begin(&farm.control, &farm.by(), vdisk, &request(MergeKind::Base)).unwrap();
 }
 
-/// A vDisk with an update that holds 12 MiB.
+/// A vDisk with an update that holds 12 MiB, in pieces that no file system shares between files: they must be copied.
 fn heavy(farm: &Farm) -> farm::model::VdiskId {
     let vdisk = farm.vdisk("golden", Format::Vhdx);
     let made = control::versions::new_maintenance(&farm.control, &farm.by(), vdisk, None, &text("")).unwrap();
-    fill(&farm.path(made.file.as_str()), 4 << 20, &vec![7; 12 << 20]);
+    edit(&farm.path(made.file.as_str()), |image| {
+        for piece in (4 << 20..16 << 20).step_by(64 << 10) {
+            image.write(ByteOffset::new(piece), &[7; 60 << 10], Patience::Blocking).unwrap();
+        }
+    });
     let to = Promotion::Production(farm.control.now());
     control::versions::promote(&farm.control, &farm.by(), made.id, made.revision, to).unwrap();
     vdisk
@@ -321,7 +326,7 @@ fn child_on_a_disk_that_is_too_small() {
 fn full_disk_is_told_and_leaves_nothing_half_made() {
     let root = tempfile::tempdir().unwrap();
     // The catalogue lies elsewhere than the store, as it does on real servers.
-    let script = r#"mkdir -p "$1/store" && mount -t tmpfs -o size=24m none "$1/store" && shift && exec "$@""#;
+    let script = r#"mkdir -p "$1/store" && mount -t tmpfs -o size=20m none "$1/store" && shift && exec "$@""#;
     let output = Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"])
         .arg(root.path())
