@@ -15,7 +15,7 @@ use rustix::fs::{FlockOperation, RenameFlags};
 use rustix::io::Errno;
 
 use super::error::OpError;
-use crate::storage::{FileStorage, FileStorageError, Storage};
+use crate::storage::{FileStorage, FileStorageError, Storage, unlock};
 
 /// What to do where there is something with the target's name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,7 +95,10 @@ impl Partial {
             io::ErrorKind::AlreadyExists => OpError::Exists { path: self.target.clone() },
             _ => OpError::file(&self.target, "given its name", error),
         })?;
-        self.file = None;
+        // It is whole: who opens it next may change it, though a child process that starts shares our opening.
+        if let Some(file) = self.file.take() {
+            unlock(&file);
+        }
         let directory = directory_of(&self.target);
         File::open(directory)
             .and_then(|folder| folder.sync_all())
@@ -196,6 +199,7 @@ fn remove_stale(target: &Path, path: &Path) -> Result<bool, OpError> {
     if is_there {
         std::fs::remove_file(path).map_err(|error| OpError::file(path, "removed", error))?;
     }
+    unlock(file);
     Ok(is_there)
 }
 
@@ -216,6 +220,7 @@ fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::EditLock;
 
     fn folder() -> (tempfile::TempDir, PathBuf) {
         let directory = tempfile::tempdir().unwrap();
@@ -239,6 +244,15 @@ mod tests {
         assert_eq!(names(directory.path()), ["new.vhdx.partial"]);
         partial.swap_in().unwrap();
         assert_eq!(names(directory.path()), ["new.vhdx"]);
+    }
+
+    #[test]
+    fn file_that_was_swapped_in_can_be_changed_at_once() {
+        let (_directory, target) = folder();
+        let (partial, storage) = Partial::create(&target, Replace::Never).unwrap();
+        partial.swap_in().unwrap();
+        EditLock::take(&target).unwrap();
+        drop(storage);
     }
 
     #[test]

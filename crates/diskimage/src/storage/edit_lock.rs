@@ -5,6 +5,10 @@
 //! advisory lock (`flock`) on it, from before it reads the first byte. The lock ends with the process, however that
 //! ends. Who reads for a moment takes none: a file that is replaced stays what it was for those who have it open. Who
 //! serves a file to machines holds a lock that readers share.
+//!
+//! `flock` locks an opening of a file, which a child process shares from its `fork` until its `exec` closes what is to be
+//! closed (`O_CLOEXEC`): if closing were all that ends a lock, a program that starts another at that moment would find
+//! its own lock held. So a lock is [given up](unlock) before its file is closed, for whoever shares it.
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -22,7 +26,7 @@ const MAX_TRIES: u32 = 16;
 /// Any number of readers may have it at a time.
 #[derive(Debug)]
 pub struct ReadLock {
-    _file: File,
+    _file: Locked,
 }
 
 impl ReadLock {
@@ -39,7 +43,7 @@ impl ReadLock {
 /// The right to change a file, until it is dropped.
 #[derive(Debug)]
 pub struct EditLock {
-    file: File,
+    file: Locked,
 }
 
 impl EditLock {
@@ -58,13 +62,29 @@ impl EditLock {
 
     /// Whether it is the lock of `file`.
     pub(crate) fn is_of(&self, file: &File) -> bool {
-        let (Ok(ours), Ok(theirs)) = (self.file.metadata(), file.metadata()) else { return false };
+        let (Ok(ours), Ok(theirs)) = (self.file.0.metadata(), file.metadata()) else { return false };
         is_same_file(&ours, &theirs)
     }
 }
 
+/// A file whose lock ends when it is dropped.
+#[derive(Debug)]
+struct Locked(File);
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        unlock(&self.0);
+    }
+}
+
+/// Gives up the lock of `file`, also for a child process that shares it.
+pub(crate) fn unlock(file: &File) {
+    // Where there are no locks there is none to give up, and the closing ends every other.
+    let _ = rustix::fs::flock(file, FlockOperation::Unlock);
+}
+
 /// The file at `path`, locked.
-fn lock(path: &Path, how: FlockOperation) -> Result<File, Refusal> {
+fn lock(path: &Path, how: FlockOperation) -> Result<Locked, Refusal> {
     // Without O_NONBLOCK the opening of a named pipe would wait for a writer.
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
     for _ in 0..MAX_TRIES {
@@ -75,7 +95,7 @@ fn lock(path: &Path, how: FlockOperation) -> Result<File, Refusal> {
         }
         // The last holder may have put another file there.
         if path.metadata().is_ok_and(|there| file.metadata().is_ok_and(|ours| is_same_file(&ours, &there))) {
-            return Ok(file);
+            return Ok(Locked(file));
         }
     }
     Err(Refusal::InUse)
@@ -97,6 +117,21 @@ mod tests {
         let edit = EditLock::take(&path).unwrap();
         assert!(matches!(ReadLock::take(&path).unwrap_err().refusal, Refusal::InUse));
         drop(edit);
+    }
+
+    #[test]
+    fn dropped_lock_is_free_though_a_starting_child_still_has_the_file_open() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.vhdx");
+        std::fs::write(&path, b"image").unwrap();
+        let edit = EditLock::take(&path).unwrap();
+        // What a fork makes of it: another descriptor of one opening.
+        let _of_child = edit.file.0.try_clone().unwrap();
+        drop(edit);
+        let read = ReadLock::take(&path).unwrap();
+        let _of_child = read._file.0.try_clone().unwrap();
+        drop(read);
+        EditLock::take(&path).unwrap();
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod joined;
 mod memory;
 
 pub use crash::{CrashStorage, Event, Survival};
+pub(crate) use edit_lock::unlock;
 pub use edit_lock::{EditLock, ReadLock};
 pub use file::{FileStorage, FileStorageError};
 pub(crate) use joined::JoinedStorage;

@@ -173,6 +173,23 @@ fn changed_operations_leave_every_image_as_its_model() {
 }
 
 #[test]
+fn changed_histories_of_versions_leave_every_disk_as_its_model() {
+    // In memory where that can be: a history flushes its files many times.
+    let memory = std::path::Path::new("/dev/shm");
+    let place = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    let folder = tempfile::tempdir_in(place).unwrap();
+    let run = |history: &[u8]| fuzz::versions(history, folder.path());
+    let mut seeds = Vec::new();
+    for kind in 0..32 {
+        let mut rng = mutate::Rng::new(u64::from(kind) + 1);
+        let operations = (0..24).flat_map(|_| rng.next().to_le_bytes());
+        seeds.push([kind].into_iter().chain(operations).collect::<Vec<u8>>());
+        run(seeds.last().unwrap());
+    }
+    Mutator::new(seeds, 512).seeding("image_versions").run(16, run);
+}
+
+#[test]
 fn changed_logs_are_replayed_into_a_file_as_in_memory() {
     let seeds = vec![parts(&vhdx(true)), parts(&vhdx(false))];
     seeds.iter().for_each(|seed| fuzz::replay_parts(seed));
