@@ -1,7 +1,7 @@
 //! The farm's nouns (`site`, `vdisk`, `device`, ...): what administrators manage, over the REST API.
 //!
-//! [`nouns`] says of each noun what there is, [`settings`] turns `KEY=VALUE` into JSON, [`print`](mod@print) objects into tables, and
-//! [`plain`] does what all nouns share: listing, showing, making, changing, deleting. What one noun alone can do stands in a file
+//! [`nouns`] says of each noun what there is, `settings` turns `KEY=VALUE` into JSON, `print` objects into tables, and
+//! `plain` does what all nouns share: listing, showing, making, changing, deleting. What one noun alone can do stands in a file
 //! of its own.
 mod devices;
 mod locks;
