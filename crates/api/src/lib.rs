@@ -10,11 +10,11 @@
 //! ```
 //!
 //! Every route stands in one table with the schemas of what it takes and gives, so that none can be served without being
-//! described: the router and the document are made of the same rows. Handlers are plain functions from [what was
-//! asked](asked::Asked) to a [reply](reply::Reply), and wait for the database; one driver lets callers in, bounds bodies,
-//! and turns [problems](problem::Problem) into answers.
+//! described: the router and the document are made of the same rows. Handlers are plain functions from what was
+//! asked (`asked`) to a reply (`reply`), and wait for the database; one driver lets callers in, bounds bodies,
+//! and turns problems (`problem`) into answers.
 //!
-//! Objects are read and changed in one way ([`resources::object`]): a resource says how its body becomes a record of the
+//! Objects are read and changed in one way (`resources::object`): a resource says how its body becomes a record of the
 //! catalogue and back, and listing, filtering, revisions, idempotency, permissions and audit follow from that.
 #![deny(
     clippy::unwrap_used,

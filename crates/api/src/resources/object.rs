@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use control::{Caller, ControlError};
 use farm::catalogue::{ListQuery, Reader, Record};
 use farm::filter::Filter;
-use farm::model::{Collection, ObjectKind, Site, Stored};
+use farm::model::{Collection, ObjectKind, Site, Stored, Timestamp};
 use farm::rules::permission::{Action, Place};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
@@ -273,6 +273,9 @@ pub(crate) fn made<R: Resource>(
     Ok(reply.revision(stored.revision).made(format!("{}/{}", R::PATH, stored.id)))
 }
 
+/// How long an answer is kept for the repetition of its request: a day.
+const KEPT_MS: i64 = 24 * 60 * 60 * 1000;
+
 /// Carries out a creation once, however often its request is sent with the same key.
 pub(crate) fn once(
     asked: &Asked<'_>,
@@ -293,6 +296,7 @@ pub(crate) fn once(
         let reply = work(change)?;
         if let Some(kept) = Kept::of(&reply).and_then(|kept| serde_json::to_string(&kept).ok()) {
             change.remember(key, fingerprint, &kept)?;
+            change.forget_answers(Timestamp::from_ms(change.now().ms().saturating_sub(KEPT_MS)))?;
         }
         Ok(reply)
     })?;

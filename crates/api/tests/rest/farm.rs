@@ -1,6 +1,8 @@
 //! A farm to ask, and a server that is none.
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use api::live::{DeviceStatus, Live, ServerStatus, Stats};
 use api::{Api, Door};
@@ -9,9 +11,9 @@ use axum::extract::ConnectInfo;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use axum::{Extension, Router};
 use control::people::People;
-use control::{Control, ControlError, Options};
+use control::{Clock, Control, ControlError, Options};
 use farm::catalogue::Catalogue;
-use farm::model::{DeviceName, Id};
+use farm::model::{DeviceName, Id, Timestamp};
 use farm::snapshot::{SharedSnapshot, Snapshot};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -25,6 +27,7 @@ pub(crate) struct Farm {
     pub(crate) people: Arc<People>,
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) resets: Arc<Mutex<Vec<(String, bool)>>>,
+    ahead_ms: Arc<AtomicI64>,
     _folder: tempfile::TempDir,
 }
 
@@ -65,7 +68,14 @@ impl Farm {
         let folder = tempfile::tempdir().unwrap();
         let catalogue = Catalogue::open_file(&folder.path().join("farm.db")).unwrap();
         let snapshot = Arc::new(SharedSnapshot::new(Snapshot::load(&catalogue).unwrap()));
-        let control = Control::open(catalogue, snapshot, Options::of(Id::new(1).unwrap()));
+        let ahead_ms = Arc::new(AtomicI64::new(0));
+        let told = Arc::clone(&ahead_ms);
+        let clock: Clock = Arc::new(move || {
+            let now: Timestamp = SystemTime::now().into();
+            Timestamp::from_ms(now.ms() + told.load(Ordering::Relaxed))
+        });
+        let options = Options { clock, ..Options::of(Id::new(1).unwrap()) };
+        let control = Control::open(catalogue, snapshot, options);
         let people = Arc::new(People::default());
         let (stop, stopping) = watch::channel(false);
         let resets = Arc::default();
@@ -74,7 +84,12 @@ impl Farm {
         let peer = ConnectInfo(SocketAddr::from(([10, 0, 0, 7], 50_000)));
         let network = api::router(Arc::clone(&api), Door::Network).layer(Extension(peer));
         let local = api::router(api, Door::Local);
-        Self { local, network, control, people, stop, resets, _folder: folder }
+        Self { local, network, control, people, stop, resets, ahead_ms, _folder: folder }
+    }
+
+    /// Lets the farm's clock go on.
+    pub(crate) fn wait(&self, seconds: i64) {
+        self.ahead_ms.fetch_add(seconds * 1000, Ordering::Relaxed);
     }
 
     /// With one site, one server, one store, two collections and one vDisk.

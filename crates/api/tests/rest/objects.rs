@@ -336,3 +336,15 @@ async fn body_that_is_too_large_is_refused_before_it_is_read() {
     farm.get("/v1/nothing").await.fails(404, "not-found");
     farm.send(Method::DELETE, "/v1/sites", &[], None).await.fails(405, "bad-request");
 }
+
+#[tokio::test]
+async fn answer_to_a_key_is_forgotten_after_a_day() {
+    let farm = Farm::furnished().await;
+    let headers = [("idempotency-key", "k-1")];
+    let make = |name: &str| json!({"name": name});
+    farm.send(Method::POST, "/v1/sites", &headers, Some(&make("One"))).await.is(201);
+    farm.wait(24 * 60 * 60 + 1);
+    let other = [("idempotency-key", "k-2")];
+    farm.send(Method::POST, "/v1/sites", &other, Some(&make("Two"))).await.is(201);
+    farm.send(Method::POST, "/v1/sites", &headers, Some(&make("Three"))).await.is(201);
+}
