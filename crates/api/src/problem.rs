@@ -128,15 +128,15 @@ fn status(code: Code) -> StatusCode {
         | Code::LeaseLost
         | Code::FileChanged
         | Code::FileDamaged
-        // The server works; the store is not where it could be used from here.
+        // The server works; what is wanted cannot be had from here.
         | Code::StoreUnreachable
+        | Code::Unsupported
         | Code::Cancelled => StatusCode::CONFLICT,
         Code::Stale => StatusCode::PRECONDITION_FAILED,
         Code::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
         Code::Throttled => StatusCode::TOO_MANY_REQUESTS,
         Code::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
         Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        Code::Unsupported => StatusCode::NOT_IMPLEMENTED,
         Code::FileFailed | Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

@@ -1,18 +1,48 @@
 //! Persistent write caches: which device made one, on which version, and what is to become of it.
-use control::ControlError;
+use control::{ControlError, cache_version};
 use farm::catalogue::Reader;
-use farm::model::{PersistentCache, Stored, Timestamp};
+use farm::model::{Description, PersistentCache, Stored, Timestamp};
 use farm::rules::permission::Place;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::devices::Devices;
-use super::object::{Resource, Which, operations};
+use super::object::{Resource, Told, Which, operations};
+use super::tasks::{Tasks, begun};
+use super::text;
+use crate::asked::Asked;
 use crate::operation::Operation;
-use crate::wire::{Names, Plain, Ref};
+use crate::problem::Problem;
+use crate::reply::Reply;
+use crate::wire::{Names, Plain, Ref, find};
 
 pub(super) fn all() -> Vec<Operation> {
-    operations::<Caches>(Which { make: false, change: true, delete: true })
+    let mut all = operations::<Caches>(Which { make: false, change: true, delete: true });
+    let make = Operation::post(
+        "/v1/persistent-caches/{cache}/make-version",
+        "makeVersionOfPersistentCache",
+        "persistent-caches",
+        "Begins to make a new version of what a device wrote into its persistent write cache.",
+        make_version,
+    );
+    all.push(make.takes::<MakeVersionBody>().begins::<Told<Tasks>>());
+    all
+}
+
+/// A version that is made of a persistent write cache.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct MakeVersionBody {
+    /// What is written about it.
+    #[serde(default)]
+    comment: Option<Plain<Description>>,
+}
+
+fn make_version(asked: &Asked<'_>) -> Result<Reply, Problem> {
+    let MakeVersionBody { comment } = asked.body()?;
+    let (comment, wanted) = (text(comment)?, asked.parameter("cache")?);
+    let cache = asked.control().read(|reader| find::<PersistentCache>(reader, wanted))?;
+    begun(asked, &cache_version::begin(asked.control(), asked.caller()?, cache.id, &comment)?)
 }
 
 /// What can be changed of a persistent write cache.

@@ -1,5 +1,5 @@
 //! What stores hold: folders that are adopted, versions that are exported and imported, empty disks.
-use control::{ControlError, adopt, transfer, vdisks};
+use control::{Code, ControlError, adopt, transfer, vdisks};
 use farm::model::{ByteSize, Choice, Description, Store, Stored, Vdisk, VdiskName, VersionNumber};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -218,7 +218,18 @@ fn import(asked: &Asked<'_>) -> Result<Reply, Problem> {
         description: description.map(|text| text.0),
     };
     let store = store(asked)?;
-    begun(asked, &transfer::import(asked.control(), asked.caller()?, store.id, &folder, &what)?)
+    let task = transfer::import(asked.control(), asked.caller()?, store.id, &folder, &what);
+    begun(asked, &task.map_err(of_folder)?)
+}
+
+/// Before a task is begun, the folder that was named is all that is looked at: what cannot be read there was named wrongly.
+fn of_folder(error: ControlError) -> ControlError {
+    match error.code {
+        Code::FileFailed => {
+            ControlError { hint: error.hint, ..ControlError::bad_value("folder", error.message) }
+        }
+        _ => error,
+    }
 }
 
 /// What is exported, and where to.
@@ -243,7 +254,8 @@ fn export(asked: &Asked<'_>) -> Result<Reply, Problem> {
     let version = version.map(VersionNumber::new).transpose();
     let version = version.map_err(|bad| ControlError::bad_value("version", bad))?;
     let vdisk = vdisk(asked)?;
-    begun(asked, &transfer::export(asked.control(), asked.caller()?, vdisk.id, version, &folder)?)
+    let task = transfer::export(asked.control(), asked.caller()?, vdisk.id, version, &folder);
+    begun(asked, &task.map_err(of_folder)?)
 }
 
 /// A vDisk with an empty disk.
