@@ -26,6 +26,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "headwater",
         &[
+            "api",
             "block",
             "connections",
             "control",

@@ -71,6 +71,12 @@ pub struct ServerStatus {
     pub devices: usize,
     /// How many sessions are open.
     pub sessions: u64,
+    /// The number of the last change of the catalogue that boots are decided by.
+    #[serde(default)]
+    pub catalogue_change: i64,
+    /// Why the farm's database cannot be used; none: it can.
+    #[serde(default)]
+    pub catalogue_trouble: Option<String>,
 }
 
 /// What a device is doing.

@@ -199,6 +199,8 @@ impl Live for NoServer {
             http: SocketAddr::from(([127, 0, 0, 1], 80)),
             devices: 0,
             sessions: 0,
+            catalogue_change: 0,
+            catalogue_trouble: None,
         }
     }
 

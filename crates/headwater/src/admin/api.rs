@@ -1,4 +1,4 @@
-//! What the administration interface answers, for both of its ends.
+//! What the server answers, as the commands of this program read it.
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -11,60 +11,6 @@ use crate::timeline::BootRecord;
 pub struct BootsAnswer {
     /// The boots: the latest of each device, or those of one device, latest first, or one.
     pub boots: Vec<BootRecord>,
-}
-
-/// `GET /v1/devices`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct DevicesAnswer {
-    /// The devices, by name.
-    pub devices: Vec<DeviceAnswer>,
-}
-
-/// One device.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct DeviceAnswer {
-    /// Its name.
-    pub name: String,
-    /// Its MAC address.
-    pub mac: String,
-    /// What it boots.
-    pub vdisk: String,
-    /// What it runs on, while its disk is open.
-    #[serde(default)]
-    pub runs: Option<RunsAnswer>,
-    /// The name that its initiator must use.
-    pub initiator: String,
-    /// `off` if it has no boot under way, else the status of its boot: `waiting`, `first stage`, `second stage`, `ready`,
-    /// `disconnected`.
-    pub status: String,
-    /// The boot that is under way.
-    pub boot: Option<String>,
-    /// Its open sessions.
-    pub sessions: u32,
-    /// Its write cache, while it is open.
-    pub write_cache: Option<WriteCacheAnswer>,
-}
-
-/// What a device runs on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunsAnswer {
-    /// The vDisk.
-    pub vdisk: String,
-    /// The version's number.
-    pub version: u32,
-    /// When that was decided, as of RFC 3339.
-    pub since: String,
-}
-
-/// A write cache.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WriteCacheAnswer {
-    /// What it takes.
-    pub used_bytes: u64,
-    /// What it may take.
-    pub limit_bytes: u64,
-    /// `ok`, `nearly full` or `full`.
-    pub fill: String,
 }
 
 /// `GET /v1/status`.
@@ -143,11 +89,4 @@ pub struct KindAnswer {
     /// Bucket and count: bucket 0 holds what took less than 1024 ns; bucket `b` begins at
     /// `(8 + (b - 1) % 8) << (7 + (b - 1) / 8)` ns and ends where the next one begins.
     pub latency_buckets: Vec<(usize, u64)>,
-}
-
-/// Why a request failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ErrorAnswer {
-    /// In words.
-    pub error: String,
 }

@@ -1,63 +1,35 @@
-//! `/v1/boots`: boots and their timelines, also live.
+//! Boots and their timelines, also live.
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::Json;
-use axum::body::{Body, Bytes};
-use axum::extract::{Path, State};
-use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
-use hyper::body::Frame;
-use tokio::sync::mpsc;
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
 
-use super::api::BootsAnswer;
-use super::{Admin, Failure, blocking};
 use crate::timeline::{BootRecord, Recorder};
 
 /// How often a follower hears of reads and writes; other steps it hears of at once.
 const FOLLOW_EVERY: Duration = Duration::from_millis(500);
 
-/// The most snapshots that wait for a follower who does not read.
+/// The most boots that wait for a follower who does not read.
 const FOLLOW_QUEUE: usize = 64;
 
-/// `GET /v1/boots`: the latest boot of each device.
-pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Result<Json<BootsAnswer>, Failure> {
-    let boots = blocking(move || latest_of_each(&admin.recorder)).await?;
-    Ok(Json(BootsAnswer { boots }))
+/// Boots as they are answered.
+pub(super) fn as_values(boots: &[BootRecord]) -> io::Result<Vec<Value>> {
+    boots.iter().map(|boot| Ok(serde_json::to_value(boot)?)).collect()
 }
 
-/// `GET /v1/boots/{device or id}`.
-pub(super) async fn show(
-    State(admin): State<Arc<Admin>>,
-    Path(wanted): Path<String>,
-) -> Result<Json<BootsAnswer>, Failure> {
-    let name = wanted.clone();
-    let boots = blocking(move || of_device_or_id(&admin.recorder, &name)).await?;
-    if boots.is_empty() {
-        return Err(Failure::not_found(format!(
-            "\"{wanted}\" is neither a boot nor a device that has booted"
-        )));
-    }
-    Ok(Json(BootsAnswer { boots }))
-}
-
-/// `GET /v1/boots/follow`: each boot under way as one line of JSON, and again whenever it changes.
-pub(super) async fn follow(State(admin): State<Arc<Admin>>) -> Response {
-    let (sender, lines) = mpsc::channel::<Bytes>(FOLLOW_QUEUE);
-    tokio::spawn(feed(admin, sender));
-    ([(CONTENT_TYPE, "application/x-ndjson")], Body::new(Lines(lines))).into_response()
+/// Each boot under way, and again whenever it changes.
+pub(super) fn follow(recorder: &Arc<Recorder>, stopping: watch::Receiver<bool>) -> mpsc::Receiver<Value> {
+    let (sender, boots) = mpsc::channel(FOLLOW_QUEUE);
+    tokio::spawn(feed(Arc::clone(recorder), sender, stopping));
+    boots
 }
 
 /// Sends what changes until the follower goes away or the server stops.
-async fn feed(admin: Arc<Admin>, sender: mpsc::Sender<Bytes>) {
-    let recorder = &admin.recorder;
+async fn feed(recorder: Arc<Recorder>, sender: mpsc::Sender<Value>, mut stopping: watch::Receiver<bool>) {
     let mut changes = recorder.changes();
-    let mut stopping = admin.stopping.clone();
     let mut sent: HashMap<String, u64> = HashMap::new();
     for record in recorder.recently_ended() {
         sent.insert(record.id, u64::MAX);
@@ -71,9 +43,8 @@ async fn feed(admin: Arc<Admin>, sender: mpsc::Sender<Bytes>) {
             if sent.get(&record.id) == Some(revision) {
                 continue;
             }
-            let Ok(mut line) = serde_json::to_vec(record) else { return };
-            line.push(b'\n');
-            if sender.send(line.into()).await.is_err() {
+            let Ok(boot) = serde_json::to_value(record) else { return };
+            if sender.send(boot).await.is_err() {
                 return;
             }
             sent.insert(record.id.clone(), *revision);
@@ -88,23 +59,8 @@ async fn feed(admin: Arc<Admin>, sender: mpsc::Sender<Bytes>) {
     }
 }
 
-/// A body whose pieces come from elsewhere.
-struct Lines(mpsc::Receiver<Bytes>);
-
-impl hyper::body::Body for Lines {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.0.poll_recv(context).map(|line| line.map(|line| Ok(Frame::data(line))))
-    }
-}
-
 /// The latest boot of each device: the one that somebody has logged in to, if there is one under way.
-fn latest_of_each(recorder: &Recorder) -> io::Result<Vec<BootRecord>> {
+pub(super) fn latest_of_each(recorder: &Recorder) -> io::Result<Vec<BootRecord>> {
     let live: Vec<BootRecord> = recorder.live().into_iter().map(|snapshot| snapshot.record).collect();
     let mut latest: HashMap<String, BootRecord> = HashMap::new();
     for device in recorder.store().devices()? {
@@ -126,7 +82,7 @@ fn latest_of_each(recorder: &Recorder) -> io::Result<Vec<BootRecord>> {
 }
 
 /// A device's boots, latest first, those under way with their figures of this moment; or the boot with this id.
-fn of_device_or_id(recorder: &Recorder, wanted: &str) -> io::Result<Vec<BootRecord>> {
+pub(super) fn of_device_or_id(recorder: &Recorder, wanted: &str) -> io::Result<Vec<BootRecord>> {
     let mut boots = recorder.live_of(wanted);
     // What has just ended may not be on disk yet.
     let ended = recorder.recently_ended().into_iter().filter(|record| record.device == wanted);

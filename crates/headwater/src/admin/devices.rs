@@ -1,69 +1,51 @@
-//! `/v1/devices`: what the devices are doing.
-use std::sync::Arc;
+//! What the devices are doing.
+use ::api::live::{DeviceStatus, WriteCacheStatus};
+use control::{Code, ControlError};
 
-use axum::Json;
-use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
-use serde::Deserialize;
-
-use super::api::{DeviceAnswer, DevicesAnswer, RunsAnswer, WriteCacheAnswer};
-use super::{Admin, Failure, blocking};
+use super::Admin;
 use crate::config::DeviceName;
 use crate::stream::device::DeviceSlot;
 use crate::stream::devices::Served;
 use crate::stream::known::KnownDevice;
 use crate::timeline::Recorder;
 
-/// `GET /v1/devices`.
-pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Json<DevicesAnswer> {
-    let devices = admin.devices.all();
-    let answer = |device| answer(device, admin.devices.slot(&device.name).as_deref(), &admin.recorder);
-    let devices = devices.iter().map(answer).collect();
-    Json(DevicesAnswer { devices })
+/// All devices, by name.
+pub(super) fn all(admin: &Admin) -> Vec<DeviceStatus> {
+    let status =
+        |device: &KnownDevice| status(device, admin.devices.slot(&device.name).as_deref(), &admin.recorder);
+    admin.devices.all().iter().map(status).collect()
 }
 
-/// `GET /v1/device-status`: the same as one list of many.
-pub(super) async fn status(admin: State<Arc<Admin>>) -> Json<serde_json::Value> {
-    let Json(DevicesAnswer { devices }) = list(admin).await;
-    Json(serde_json::json!({ "items": devices }))
+/// One device.
+pub(super) fn one(admin: &Admin, name: &farm::model::DeviceName) -> Option<DeviceStatus> {
+    let served = admin.devices.by_name(&DeviceName::parse(name.as_str()).ok()?)?;
+    Some(status(&served.device, Some(&served.slot), &admin.recorder))
 }
 
-/// What a reset takes away besides.
-#[derive(Debug, Deserialize)]
-pub(super) struct ResetQuery {
-    /// The persistent write cache.
-    #[serde(default)]
+/// Forgets a device's current boot and ends its sessions; with `discard_persistent`, its persistent write cache goes as
+/// well.
+pub(super) fn reset(
+    admin: &Admin,
+    name: &farm::model::DeviceName,
     discard_persistent: bool,
-}
-
-/// `POST /v1/devices/{name}/reset`: forgets the device's current boot and ends its sessions.
-pub(super) async fn reset(
-    State(admin): State<Arc<Admin>>,
-    Path(name): Path<String>,
-    Query(query): Query<ResetQuery>,
-) -> Result<StatusCode, Failure> {
-    let served = DeviceName::parse(&name).ok().and_then(|name| admin.devices.by_name(&name));
+) -> Result<(), ControlError> {
+    let served = DeviceName::parse(name.as_str()).ok().and_then(|name| admin.devices.by_name(&name));
     let Some(Served { device, slot }) = served else {
-        return Err(Failure::not_found(format!("there is no device \"{name}\"")));
+        return Err(ControlError::new(Code::NotFound, format!("there is no device \"{name}\"")));
     };
-    let ender = Arc::clone(&admin.ender);
-    blocking(move || {
-        slot.reset()?.end(ender.get().map(AsRef::as_ref));
-        if query.discard_persistent {
-            slot.discard_persistent()?;
-        }
-        Ok(())
-    })
-    .await?;
-    admin.recorder.end(&device.name, "reset by the administrator");
-    tracing::info!(device = name, "current boot forgotten by the administrator");
-    if query.discard_persistent {
-        tracing::info!(device = name, "persistent write cache discarded by the administrator");
+    let failed = |error: std::io::Error| ControlError::new(Code::Internal, error.to_string());
+    slot.reset().map_err(failed)?.end(admin.ender.get().map(AsRef::as_ref));
+    let device = device.name;
+    if discard_persistent {
+        slot.discard_persistent().map_err(failed)?;
+        tracing::info!(device = device.as_str(), "persistent write cache discarded by the administrator");
     }
-    Ok(StatusCode::NO_CONTENT)
+    admin.recorder.end(&device, "reset by the administrator");
+    tracing::info!(device = device.as_str(), "current boot forgotten by the administrator");
+    Ok(())
 }
 
-fn answer(device: &KnownDevice, slot: Option<&DeviceSlot>, recorder: &Recorder) -> DeviceAnswer {
+fn status(device: &KnownDevice, slot: Option<&DeviceSlot>, recorder: &Recorder) -> DeviceStatus {
     let boots = recorder.live_of(device.name.as_str());
     // A script that nobody has used yet says less than the boot that still runs.
     let boot = boots.iter().find(|boot| boot.used()).or_else(|| boots.first());
@@ -75,17 +57,14 @@ fn answer(device: &KnownDevice, slot: Option<&DeviceSlot>, recorder: &Recorder) 
             used if used >= warn => "nearly full",
             _ => "ok",
         };
-        WriteCacheAnswer { used_bytes: used, limit_bytes: limit, fill: fill.to_owned() }
+        WriteCacheStatus { used_bytes: used, limit_bytes: limit, fill: fill.to_owned() }
     });
-    DeviceAnswer {
+    let disk = running.map(|running| running.disk);
+    DeviceStatus {
         name: device.name.to_string(),
-        mac: device.mac.map(|mac| mac.to_string()).unwrap_or_default(),
-        vdisk: device.vdisk_name().to_owned(),
-        runs: running.map(|running| RunsAnswer {
-            vdisk: running.disk.name.clone(),
-            version: running.disk.number.get(),
-            since: running.disk.since.to_string(),
-        }),
+        mac: device.mac.map(|mac| mac.to_string()),
+        vdisk: disk.as_ref().map(|disk| disk.name.clone()).or_else(|| device.vdisk.clone()),
+        version: disk.as_ref().map(|disk| disk.number.get()),
         initiator: device.initiator.to_string(),
         status: boot.map_or("off", |boot| boot.status.as_str()).to_owned(),
         boot: boot.map(|boot| boot.id.clone()),

@@ -1,13 +1,13 @@
-//! The administration interface: HTTP on a Unix socket, for `headwater boots` and its kin.
+//! What the running server tells administrators: the live side of the REST API, and the socket of this machine on which
+//! that is served.
 //!
-//! Who may open the socket may administrate; its mode is 0660. Answers are the types of [`api`], as JSON. One file for each kind
-//! of thing that is asked about.
+//! Who may open the socket may administrate; its mode is 0660. One file for each kind of thing that is asked about; the
+//! answers are those of [`::api::live`].
 pub mod api;
 mod boots;
 mod devices;
 mod exposition;
 mod stats;
-mod status;
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,12 +16,12 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use axum::Router;
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use ::api::live::{DeviceStatus, Live, ServerStatus, Stats};
+use control::{Code, ControlError};
+use farm::model::DeviceName;
+use serde_json::Value;
 use tokio::net::UnixListener;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::stream::device::SessionEnder;
 use crate::stream::devices::Devices;
@@ -47,19 +47,67 @@ pub struct Admin {
     pub stopping: watch::Receiver<bool>,
 }
 
-/// The routes.
-pub fn router(admin: Arc<Admin>) -> Router {
-    Router::new()
-        .route("/v1/boots", get(boots::list))
-        .route("/v1/boots/follow", get(boots::follow))
-        .route("/v1/boots/{device_or_id}", get(boots::show))
-        .route("/v1/devices", get(devices::list))
-        .route("/v1/device-status", get(devices::status))
-        .route("/v1/devices/{name}/reset", post(devices::reset))
-        .route("/v1/metrics", get(stats::metrics))
-        .route("/v1/stats", get(stats::show))
-        .route("/v1/status", get(status::show))
-        .with_state(admin)
+impl Live for Admin {
+    fn status(&self) -> ServerStatus {
+        let sessions = self.recorder.live().iter().map(|boot| u64::from(boot.record.sessions)).sum();
+        let farm = self.devices.farm();
+        ServerStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_s: self.started.elapsed().as_secs(),
+            iscsi: self.iscsi.clone(),
+            nbd: self.nbd.clone(),
+            http: self.http,
+            devices: farm.snapshot().devices().count(),
+            sessions,
+            catalogue_change: farm.snapshot().change().0,
+            catalogue_trouble: farm.trouble(),
+        }
+    }
+
+    fn stats(&self) -> Stats {
+        stats::stats(self)
+    }
+
+    fn metrics(&self) -> String {
+        stats::metrics(self)
+    }
+
+    fn devices(&self) -> Vec<DeviceStatus> {
+        devices::all(self)
+    }
+
+    fn device(&self, name: &DeviceName) -> Option<DeviceStatus> {
+        devices::one(self, name)
+    }
+
+    fn reset(&self, name: &DeviceName, discard_persistent: bool) -> Result<(), ControlError> {
+        devices::reset(self, name, discard_persistent)
+    }
+
+    fn boots(&self) -> Result<Vec<Value>, ControlError> {
+        boots::latest_of_each(&self.recorder)
+            .and_then(|boots| boots::as_values(&boots))
+            .map_err(|error| on_disk(&error))
+    }
+
+    fn boots_of(&self, device_or_id: &str) -> Result<Vec<Value>, ControlError> {
+        let boots = boots::of_device_or_id(&self.recorder, device_or_id);
+        boots.and_then(|boots| boots::as_values(&boots)).map_err(|error| on_disk(&error))
+    }
+
+    fn follow(&self) -> mpsc::Receiver<Value> {
+        boots::follow(&self.recorder, self.stopping.clone())
+    }
+}
+
+impl std::fmt::Debug for Admin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Admin").finish_non_exhaustive()
+    }
+}
+
+fn on_disk(error: &io::Error) -> ControlError {
+    ControlError::new(Code::Internal, format!("what is kept of boots cannot be read: {error}"))
 }
 
 /// Makes the socket. One that a dead server has left is removed; one that answers is not.
@@ -79,39 +127,4 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
     let listener = UnixListener::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
     Ok(listener)
-}
-
-/// An error as its status and `{"error": "..."}`.
-struct Failure(StatusCode, String);
-
-impl Failure {
-    fn not_found(what: String) -> Self {
-        Self(StatusCode::NOT_FOUND, what)
-    }
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        let status = match error.kind() {
-            io::ErrorKind::InvalidInput => StatusCode::BAD_REQUEST,
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        Self(status, error.to_string())
-    }
-}
-
-impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
-        (self.0, axum::Json(api::ErrorAnswer { error: self.1 })).into_response()
-    }
-}
-
-/// Does what waits for a disk where it holds up no other request.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> Result<T, Failure> {
-    let joined = tokio::task::spawn_blocking(work).await;
-    joined
-        .map_err(|error| Failure(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?
-        .map_err(Failure::from)
 }

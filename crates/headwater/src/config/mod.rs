@@ -5,6 +5,7 @@
 //! the nearest one that exists. [`parse`] checks what the text alone can tell; `Config::check_files` checks what needs a look
 //! at the machine (does the image exist?). Every key is described in `docs/configuration.md`; the commented default file is
 //! [`DEFAULT_FILE`], and a test holds both to what the code reads.
+mod api;
 mod capacity;
 mod command_line;
 mod devices;
@@ -24,6 +25,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use api::Api;
 pub use capacity::Capacity;
 pub use command_line::{BootWords, CommandLine};
 pub(crate) use devices::derived_initiator;
@@ -93,6 +95,8 @@ pub struct Config {
     pub nbd: Option<Nbd>,
     /// Where scripts, boot files and the ready beacon are served.
     pub http_listen: SocketAddr,
+    /// Where the REST API is served to other machines, if it is.
+    pub api: Option<Api>,
     /// Boot files.
     pub netboot: NetbootFiles,
     /// Interfaces with DHCP, proxyDHCP or TFTP.
@@ -190,6 +194,7 @@ fn read_root(root: &mut Section<'_>) -> Config {
     let iscsi = read_iscsi(root);
     let nbd = nbd::read(root);
     let http_listen = read_http(root);
+    let api = api::read(root);
     let netboot = network::read_files(root);
     let interfaces = network::read_interfaces(root);
     let stores = storage::read_stores(root);
@@ -208,6 +213,7 @@ fn read_root(root: &mut Section<'_>) -> Config {
         iscsi,
         nbd,
         http_listen,
+        api,
         netboot,
         interfaces,
         stores,

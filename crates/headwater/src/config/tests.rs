@@ -62,6 +62,7 @@ fn every_key_stands_in_the_default_file_and_in_the_documentation() {
         ("server", "name site"),
         ("catalogue", "postgres"),
         ("http", "listen"),
+        ("api", "listen certificate key"),
         ("netboot", "boot_files"),
         ("write_cache", "kind directory memory_limit limit warn_percent"),
         ("limits", "bandwidth iops burst_ms"),

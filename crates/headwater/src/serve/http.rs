@@ -11,8 +11,10 @@ use axum::{Extension, Router};
 use connections::{CongestionControl, Quiet, Slots, TcpSetup};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
 
 /// The most connections at once.
 const MAX_CONNECTIONS: usize = 1024;
@@ -29,9 +31,14 @@ const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// How long the loop rests when the process has no file descriptors left.
 const REST: Duration = Duration::from_millis(100);
 
-/// Serves until `stopping` becomes true; connections that are open then end with their current request or with the
-/// process.
-pub(super) async fn serve(listener: TcpListener, router: Router, mut stopping: watch::Receiver<bool>) {
+/// Serves, with TLS where there is a certificate, until `stopping` becomes true; connections that are open then end with
+/// their current request or with the process.
+pub(super) async fn serve(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    mut stopping: watch::Receiver<bool>,
+) {
     let slots = Slots::new(MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ADDRESS);
     let complaints = Quiet::new(COMPLAIN_EVERY);
     loop {
@@ -50,9 +57,9 @@ pub(super) async fn serve(listener: TcpListener, router: Router, mut stopping: w
                         continue;
                     }
                 };
-                let (router, stopping) = (router.clone(), stopping.clone());
+                let (router, tls, stopping) = (router.clone(), tls.clone(), stopping.clone());
                 tokio::spawn(async move {
-                    connection(stream, peer, router, stopping).await;
+                    begin(stream, peer, tls, router, stopping).await;
                     drop(slot);
                 });
             }
@@ -64,11 +71,12 @@ pub(super) async fn serve(listener: TcpListener, router: Router, mut stopping: w
     }
 }
 
-async fn connection(
+async fn begin(
     stream: TcpStream,
     peer: SocketAddr,
+    tls: Option<TlsAcceptor>,
     router: Router,
-    mut stopping: watch::Receiver<bool>,
+    stopping: watch::Receiver<bool>,
 ) {
     let setup = TcpSetup { send_buffer_bytes: None, congestion_control: CongestionControl::default() };
     if let Err(error) = setup.apply(&stream) {
@@ -76,6 +84,20 @@ async fn connection(
         return;
     }
     let service = router.layer(Extension(ConnectInfo(peer)));
+    let Some(tls) = tls else { return connection(stream, peer, service, stopping).await };
+    match tokio::time::timeout(HEAD_WITHIN, tls.accept(stream)).await {
+        Ok(Ok(stream)) => connection(stream, peer, service, stopping).await,
+        Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
+        Err(_) => tracing::debug!(%peer, "TLS handshake did not end in time"),
+    }
+}
+
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    peer: SocketAddr,
+    service: Router,
+    mut stopping: watch::Receiver<bool>,
+) {
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
     let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));

@@ -4,11 +4,13 @@
 //! serve says why and is gone, and a server that says it is ready is. The control plane runs on tokio, the iSCSI target on
 //! threads of its own.
 mod boot_network;
+mod certificate;
 pub mod explain;
 mod housekeeping;
 mod http;
 mod keeper;
 pub mod logging;
+mod mount;
 mod nbd;
 mod notify;
 mod ready;
@@ -19,6 +21,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use api::Door;
+use axum::Router;
 use block::BlockDevice;
 use farm::snapshot::Snapshot;
 use iscsi::directory::{Directory, IscsiName};
@@ -27,6 +31,7 @@ use netboot::director::Director;
 use netboot::service::NetbootHandle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
 
 use crate::admin::{self, Admin};
 use crate::catalogue::FarmLink;
@@ -44,6 +49,7 @@ use crate::timeline::{Clock, Recorder};
 use explain::Transport;
 use housekeeping::Housekeeping;
 use keeper::Keeper;
+use mount::Mount;
 
 /// How long the requests of NBD clients have to be answered when the server stops.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
@@ -145,6 +151,10 @@ impl Server {
             .await
             .map_err(|error| explain::bind_failed("HTTP", config.http_listen, Transport::Tcp, &error))?;
         let http = http_listener.local_addr()?;
+        let api_listener = match &config.api {
+            Some(api) => Some(listen_api(&config, api).await?),
+            None => None,
+        };
         let admin_listener = admin::bind(&config.admin_socket).map_err(|error| {
             anyhow::anyhow!(
                 "the administration socket {} cannot be used: {error}",
@@ -194,7 +204,7 @@ impl Server {
 
         let (stopping, stopped) = watch::channel(false);
         let public = netboot::http::router(netboot.services()).merge(ready::router(Arc::clone(&recorder)));
-        tokio::spawn(http::serve(http_listener, public, stopped.clone()));
+        tokio::spawn(http::serve(http_listener, None, public, stopped.clone()));
         let admin = Arc::new(Admin {
             recorder: Arc::clone(&recorder),
             devices: Arc::clone(&devices),
@@ -205,7 +215,13 @@ impl Server {
             http,
             stopping: stopped.clone(),
         });
-        tokio::spawn(serve_admin(admin_listener, admin, stopped));
+        let mount = Mount::new(Arc::clone(&farm), admin, stopped.clone());
+        tokio::task::block_in_place(|| mount.welcome());
+        tokio::spawn(serve_admin(admin_listener, mount.router(Door::Local), stopped.clone()));
+        if let Some((listener, tls)) = api_listener {
+            tracing::info!(api = %listener.local_addr()?, "the API is served over HTTPS");
+            tokio::spawn(http::serve(listener, Some(tls), mount.router(Door::Network), stopped));
+        }
         log_start(&config, &farm.snapshot(), &iscsi, nbd.get().map(nbd::places), http);
         Ok(Self { config, devices, recorder, target, nbd, netboot, housekeeping, keeper, stopping, http })
     }
@@ -316,6 +332,17 @@ fn listen_iscsi(config: &Config) -> anyhow::Result<Vec<TcpListener>> {
     config.iscsi.listen.iter().map(listen).collect()
 }
 
+async fn listen_api(
+    config: &Config,
+    api: &crate::config::Api,
+) -> anyhow::Result<(tokio::net::TcpListener, TlsAcceptor)> {
+    let tls = certificate::tls(config, api, crate::catalogue::server_name(config)?.as_str())?;
+    let listener = tokio::net::TcpListener::bind(api.listen).await;
+    let listener =
+        listener.map_err(|error| explain::bind_failed("API", api.listen, Transport::Tcp, &error))?;
+    Ok((listener, TlsAcceptor::from(tls)))
+}
+
 async fn start_netboot(
     config: &Config,
     http_port: u16,
@@ -326,12 +353,8 @@ async fn start_netboot(
     Ok(netboot::service::start(netboot, director).await?)
 }
 
-async fn serve_admin(
-    listener: tokio::net::UnixListener,
-    admin: Arc<Admin>,
-    mut stopped: watch::Receiver<bool>,
-) {
-    let service = axum::serve(listener, admin::router(admin)).with_graceful_shutdown(async move {
+async fn serve_admin(listener: tokio::net::UnixListener, router: Router, mut stopped: watch::Receiver<bool>) {
+    let service = axum::serve(listener, router).with_graceful_shutdown(async move {
         let _ = stopped.wait_for(|stopped| *stopped).await;
     });
     if let Err(error) = service.await {

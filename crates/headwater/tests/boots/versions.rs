@@ -134,11 +134,11 @@ fn wait_until(what: &str, within: Duration, mut condition: impl FnMut() -> bool)
 
 /// Which version a device runs on, as the server says.
 fn runs(site: &Site, device: &Device) -> u64 {
-    let text = site.headwater(&["device", "list", "--output", "json"]);
+    let text = site.headwater(&["device", "status", "--output", "json"]);
     let answer: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let devices = answer["devices"].as_array().unwrap();
+    let devices = answer["items"].as_array().unwrap();
     let found = devices.iter().find(|one| one["name"] == device.name).unwrap();
-    found["runs"]["version"].as_u64().unwrap_or_else(|| panic!("{found}"))
+    found["version"].as_u64().unwrap_or_else(|| panic!("{found}"))
 }
 
 /// Lets a device boot anew; which version it is on then, and the proof that it finds.
@@ -196,7 +196,7 @@ fn version_lives_from_maintenance_to_a_merge_below_machines_that_run() {
     books.settle(&site);
     maintain(&site, maintainer, 2, "version one", "version two");
     // Who does not want to wait until the machine is missed says that it is off.
-    site.headwater(&["device", "reset", "maintainer"]);
+    site.headwater(&["device", "reset", "maintainer", "--yes"]);
     books.promote_when_free(2);
     books.settle(&site);
     assert_eq!(boots_anew(&site, second, &mut two), (2, "version two".to_owned()));
