@@ -102,6 +102,12 @@ pub enum Refusal {
         /// Where the feature is written.
         rule: &'static str,
     },
+    /// An image that is to be changed, or to have a child, in a format that is only read here.
+    #[error("{} images are read, not written; convert the image to VHDX", format.title())]
+    OnlyRead {
+        /// The format.
+        format: Format,
+    },
     /// The file breaks a rule of its format.
     #[error("the image is damaged: {0}")]
     Damaged(Damage),

@@ -182,7 +182,7 @@ impl MutableImage {
             Format::Raw => Box::new(RawWriter::open(storage)?),
             Format::Vhd => vhd::open_writer(storage, below)?,
             Format::Vhdx => Box::new(VhdxWriter::open(storage, below)?),
-            Format::Qcow2 | Format::Vmdk => return Err(read_only(format)),
+            Format::Qcow2 | Format::Vmdk => return Err(Refusal::OnlyRead { format }),
         };
         let geometry = writer.geometry();
         Ok(Self { format, geometry, writer, _lock: None })
@@ -284,17 +284,11 @@ fn format_of(
     }
 }
 
-fn read_only(format: Format) -> Refusal {
-    let what =
-        format!("writing into {} images, which are read only (convert the image to VHDX)", format.title());
-    Refusal::unsupported("Headwater", what)
-}
-
 /// What children recognise the image by.
 pub(crate) fn linkage_of(storage: &dyn Storage, format: Format) -> Result<Option<Guid>, Refusal> {
     match format {
         Format::Raw => Ok(None),
-        Format::Qcow2 | Format::Vmdk => Err(read_only(format)),
+        Format::Qcow2 | Format::Vmdk => Err(Refusal::OnlyRead { format }),
         Format::Vhd => Footer::read(storage).map(|(footer, _)| Some(footer.unique_id)),
         Format::Vhdx => vhdx::linkage(storage).map(Some),
     }

@@ -1,5 +1,5 @@
 //! The header: how the disk is cut into clusters, where the L1 table stands, and which features the image uses.
-use block::{ByteOffset, Patience};
+use block::{ByteLength, ByteOffset, Patience};
 
 use crate::compressed::Compression;
 use crate::cursor::Cursor;
@@ -334,7 +334,8 @@ fn check_size(size: u64) -> Result<(), Refusal> {
         return Err(Refusal::Empty);
     }
     if size > MAX_VIRTUAL_BYTES || !size.is_multiple_of(512) {
-        let what = format!("a qcow2 image of {size} bytes (not whole sectors up to 64 TiB)");
+        let size = ByteLength::new(size);
+        let what = format!("a qcow2 image of {size} (not whole sectors up to 64 TiB)");
         return Err(Refusal::unsupported(RULE, what));
     }
     Ok(())

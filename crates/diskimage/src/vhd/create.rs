@@ -95,8 +95,8 @@ pub(crate) fn create(
 /// Whether a disk may be this large.
 pub(super) fn check_size(bytes: u64) -> Result<(), NewImageError> {
     if bytes == 0 || bytes > MAX_NEW_BYTES || !bytes.is_multiple_of(SECTOR_BYTES) {
-        let what =
-            format!("{bytes} bytes: it has whole sectors of 512 bytes, from one to 2040 GiB; make a VHDX");
+        let size = ByteLength::new(bytes);
+        let what = format!("{size}: it has whole sectors of 512 bytes, from one to 2040 GiB; make a VHDX");
         return Err(unsupported(what, SIZE_RULE));
     }
     Ok(())

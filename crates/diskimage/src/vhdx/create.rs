@@ -249,7 +249,8 @@ fn metadata_of(spec: &NewImageSpec) -> Result<Metadata, NewImageError> {
     let virtual_bytes = spec.virtual_size.get();
     if virtual_bytes == 0 || virtual_bytes > MAX_DISK_BYTES || !virtual_bytes.is_multiple_of(logical) {
         let what = format!(
-            "a disk of {virtual_bytes} bytes: its size is a number of whole sectors of {logical}, from one to 64 TiB"
+            "a disk of {}: its size is a number of whole sectors of {logical}, from one to 64 TiB",
+            spec.virtual_size
         );
         return Err(unsupported("[MS-VHDX] §2.6.2.2", what));
     }

@@ -387,7 +387,7 @@ fn formats_that_are_read_only_are_not_opened_for_writing() {
         qemu_img(&["create", "-q", "-f", format], &[&image, Path::new("1M")]);
         let result = diskimage::MutableImage::open(&image, None, None, &diskimage::Childless);
         let refusal = result.map(|image| image.info()).unwrap_err().refusal.to_string();
-        assert!(refusal.contains(&format!("writing into {title} images, which are read only")), "{refusal}");
+        assert!(refusal.contains(&format!("{title} images are read, not written; convert")), "{refusal}");
     }
 }
 

@@ -1,5 +1,5 @@
 //! The metadata region: what the disk is like ([MS-VHDX] §2.6).
-use block::LogicalBlockSize;
+use block::{ByteLength, LogicalBlockSize};
 
 use super::locator::Locator;
 use super::region::Region;
@@ -129,7 +129,8 @@ impl Metadata {
         }
         if virtual_bytes > MAX_DISK_BYTES || !virtual_bytes.is_multiple_of(logical_block.bytes()) {
             let problem = format!(
-                "the disk's size, {virtual_bytes} bytes, is no number of whole sectors of {logical} up to 64 TiB"
+                "the disk's size, {}, is no number of whole sectors of {logical} up to 64 TiB",
+                ByteLength::new(virtual_bytes)
             );
             return Err(items.virtual_disk_size.damage("[MS-VHDX] §2.6.2.2", problem).into());
         }

@@ -147,7 +147,8 @@ impl PlanAnswer {
         let hidden = self.steps_left_out.saturating_add(u64::try_from(hidden).unwrap_or(u64::MAX));
         let more = match hidden {
             0 => String::new(),
-            hidden => format!("and {hidden} more (--output json lists up to 100000)\n"),
+            hidden if self.steps_left_out == 0 => format!("and {hidden} more (--output json lists all)\n"),
+            hidden => format!("and {hidden} more (--output json lists the first {})\n", self.steps.len()),
         };
         align(&rows, &[1, 2]) + &more
     }
@@ -225,7 +226,7 @@ STEP       BLOCKS     BYTES  FROM
 clone      0-5119  10.0 GiB  win.vhdx
 copy         5120   3.0 MiB  \"v/win\\n.avhdx\"
 zero   5121-10239   9.0 GiB
-and 7 more (--output json lists up to 100000)
+and 7 more (--output json lists the first 3)
 ";
         assert_eq!(text, expected, "{text}");
     }

@@ -41,7 +41,9 @@ pub(super) fn run(args: &ResizeArgs, options: &ImageOptions) -> anyhow::Result<S
         );
     }
     let resize = || {
-        let image = MutableImage::open(&args.file, args.format, parent, &*children)?;
+        let image = MutableImage::open(&args.file, args.format, parent, &*children);
+        // Which file, and that it cannot be resized, is said below.
+        let image = image.map_err(|error| error.refusal)?;
         anyhow::Ok(image.resize(new)?)
     };
     resize().with_context(|| format!("{:?} cannot be resized", args.file))?;
