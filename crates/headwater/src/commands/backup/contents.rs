@@ -114,6 +114,9 @@ pub(super) fn outside_files(config: &Config) -> Vec<PathBuf> {
     if let Some(NbdTls::Allowed(tls) | NbdTls::Required(tls)) = config.nbd.as_ref().map(|nbd| &nbd.tls) {
         files.extend([&tls.certificate, &tls.key, &tls.client_ca].map(Clone::clone));
     }
+    if let Some((certificate, key)) = config.api.as_ref().and_then(|api| api.certificate.clone()) {
+        files.extend([certificate, key]);
+    }
     files.retain(|file| !file.starts_with(&config.state_dir));
     files.sort_unstable();
     files.dedup();

@@ -50,6 +50,7 @@ pub(super) fn listeners(config: &Config) -> Vec<Listener> {
     let mut all: Vec<Listener> = config.iscsi.listen.iter().map(tcp("iSCSI")).collect();
     all.extend(config.nbd.iter().flat_map(|nbd| &nbd.listen).map(tcp("NBD")));
     all.push(tcp("HTTP")(&config.http_listen));
+    all.extend(config.api.iter().map(|api| tcp("API")(&api.listen)));
     for interface in &config.interfaces {
         let udp = |service, port| Listener {
             service,
@@ -79,7 +80,7 @@ mod tests {
 
     #[test]
     fn configuration_names_the_ports_of_every_service_it_turns_on() {
-        let text = "[nbd]\nlisten = \"0.0.0.0:10809\"\ntls = \"off\"\n[http]\nlisten = \"127.0.0.1:8080\"\n\
+        let text = "[nbd]\nlisten = \"0.0.0.0:10809\"\ntls = \"off\"\n[http]\nlisten = \"127.0.0.1:8080\"\n[api]\n\
                     [[interface]]\nname = \"eth1\"\nmode = \"proxy\"\n[[interface]]\nname = \"eth2\"\nmode = \"none\"\ntftp = false\n";
         let config = crate::config::parse(text, "x".as_ref()).unwrap();
         let labels: Vec<String> = listeners(&config).iter().map(Listener::label).collect();
@@ -89,6 +90,7 @@ mod tests {
                 "TCP 0.0.0.0:3260 (iSCSI)",
                 "TCP 0.0.0.0:10809 (NBD)",
                 "TCP 127.0.0.1:8080 (HTTP)",
+                "TCP 0.0.0.0:8443 (API)",
                 "UDP port 67 (proxyDHCP) on eth1",
                 "UDP port 4011 (PXE boot server) on eth1",
                 "UDP port 69 (TFTP) on eth1",
