@@ -14,6 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("diskimage", &["block"]),
     ("connections", &[]),
     ("meter", &[]),
+    ("trace", &[]),
     ("scsi", &["block"]),
     ("iscsi", &["block", "connections", "meter", "scsi"]),
     ("nbd", &["block", "connections", "meter"]),
@@ -38,12 +39,13 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nbd",
             "netboot",
             "scsi",
+            "trace",
             "vdisk",
         ],
     ),
     ("mutate", &[]),
     ("lab", &[]),
-    ("xtask", &["block", "diskimage", "lab", "meter", "nbd", "vdisk"]),
+    ("xtask", &["block", "diskimage", "lab", "meter", "nbd", "trace", "vdisk"]),
 ];
 
 /// What tests may use besides.
@@ -51,7 +53,7 @@ const DEVELOPMENT: &[&str] = &["lab", "mutate"];
 
 /// Crates that parse foreign bytes, and the lints that they must deny.
 const PARSERS: &[&str] =
-    &["block", "connections", "diskimage", "scsi", "iscsi", "nbd", "netboot", "farm", "guest", "control"];
+    &["block", "connections", "diskimage", "scsi", "iscsi", "nbd", "netboot", "farm", "guest", "control", "trace"];
 const PARSER_LINTS: &[&str] =
     &["unwrap_used", "expect_used", "indexing_slicing", "arithmetic_side_effects", "panic"];
 
