@@ -12,8 +12,10 @@ use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 
-/// A silent peer is asked for a sign of life after this long, and then this often, this many times: it is gone after
-/// about 80 seconds. Disks on the other side survive longer stalls than that.
+/// A silent peer is asked for a sign of life after this long, and then this often, this many times. Where there is a limit
+/// for unacknowledged data, Linux takes that limit in place of the count (tcp(7), `TCP_USER_TIMEOUT`): so a peer that is
+/// silent is gone after [`UNACKNOWLEDGED`] and one round more, some 130 seconds. Firmware that waits in a menu answers
+/// nothing meanwhile, and kernels whose disk is an NBD export have nowhere to go back to: neither is to be given up early.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 5);
 
 /// Data that a peer does not acknowledge, or takes no room for, for this long has nobody to go to.

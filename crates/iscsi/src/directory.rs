@@ -44,6 +44,15 @@ impl std::fmt::Display for IscsiName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Isid(pub [u8; 6]);
 
+impl Isid {
+    /// Whether it is of Linux's own initiator (open-iscsi), whose ISIDs all begin so: type 0, OUI 00-02-3D. Its kernel part
+    /// answers pings at any time, also between an initramfs's `iscsistart` and `iscsid`, when it sends none itself.
+    pub(crate) fn is_of_open_iscsi(self) -> bool {
+        let [a, b, c, ..] = self.0;
+        [a, b, c] == [0x00, 0x02, 0x3D]
+    }
+}
+
 /// Who is logging in.
 #[derive(Clone, Debug)]
 pub struct LoginAttempt {

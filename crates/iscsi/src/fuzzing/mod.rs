@@ -71,6 +71,7 @@ pub fn connection(bytes: &[u8], chap: bool) -> Seen {
                     cid: established.cid,
                     cmd_sn: established.cmd_sn,
                     stat_sn: established.stat_sn,
+                    knows_pings: established.attempt.isid.is_of_open_iscsi(),
                 };
                 player.seen.logged_in = true;
                 break Session::new(start);

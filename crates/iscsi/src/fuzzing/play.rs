@@ -39,7 +39,7 @@ pub fn session(bytes: &[u8]) -> Played {
     let parameters = parameters(&mut moves);
     // Both sequences are near their wrap in some plays.
     let (cmd_sn, stat_sn) = if moves.chance(2) { (1, 1) } else { (u32::MAX - 20, u32::MAX - 10) };
-    let start = SessionStart { parameters, discovery: false, cid: 1, cmd_sn, stat_sn };
+    let start = SessionStart { parameters, discovery: false, cid: 1, cmd_sn, stat_sn, knows_pings: false };
     let mut play = Play {
         parameters,
         session: Session::new(start),

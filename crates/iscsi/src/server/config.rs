@@ -31,8 +31,9 @@ pub struct ServerConfig {
     pub congestion_control: CongestionControl,
     /// From the connection to the end of the login, but for the time that the directory takes.
     pub login_deadline: Duration,
-    /// After this long without a word, initiators that have shown that they know pings are pinged; those that do not
-    /// answer for as long again are dropped. TCP keep-alive watches over the others.
+    /// After this long without a word, initiators that are known to answer pings (Linux's, and all that have sent one) are
+    /// pinged; those that do not answer for as long again are dropped. TCP keep-alive watches over the others: firmware,
+    /// which takes part in nothing while a boot menu waits.
     pub ping_after: Duration,
 }
 
@@ -49,7 +50,7 @@ impl Default for ServerConfig {
             max_arriving_bytes: 512 << 20,
             data_deadline: DATA_DEADLINE,
             login_deadline: Duration::from_secs(10),
-            ping_after: Duration::from_secs(30),
+            ping_after: Duration::from_secs(15),
         }
     }
 }

@@ -91,7 +91,8 @@ impl Full {
         let peer = attempt.peer;
         let span = tracing::info_span!("iscsi_session", %peer, initiator = %attempt.initiator, target);
         let discovery = attempt.target.is_none();
-        let session = Session::new(SessionStart { parameters, discovery, cid, cmd_sn, stat_sn });
+        let knows_pings = attempt.isid.is_of_open_iscsi();
+        let session = Session::new(SessionStart { parameters, discovery, cid, cmd_sn, stat_sn, knows_pings });
         Self {
             session,
             span,

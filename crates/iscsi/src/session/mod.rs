@@ -48,6 +48,8 @@ pub(crate) struct SessionStart {
     pub(crate) cid: u16,
     pub(crate) cmd_sn: u32,
     pub(crate) stat_sn: u32,
+    /// The initiator is known to answer pings, before it has sent one.
+    pub(crate) knows_pings: bool,
 }
 
 /// A session in full feature phase. `W` is what the driver needs to carry out a command.
@@ -65,7 +67,7 @@ pub(crate) struct Session<W> {
     write_flow: write::Flow,
     managing: Vec<manage::Pending>,
     text: text::Exchange,
-    /// The initiator has sent a ping once: so it will answer one.
+    /// The initiator answers pings: it is known to, or has sent one itself.
     pings: bool,
     ping_tag: Option<u32>,
     next_tag: u32,
@@ -197,7 +199,7 @@ impl<W> Session<W> {
             write_flow: write::Flow::default(),
             managing: Vec::new(),
             text: text::Exchange::default(),
-            pings: false,
+            pings: start.knows_pings,
             ping_tag: None,
             next_tag: 0,
         }

@@ -16,13 +16,21 @@ struct Lab {
 
 impl Lab {
     fn new(parameters: Parameters) -> Self {
-        let start = SessionStart { parameters, discovery: false, cid: 3, cmd_sn: 100, stat_sn: 5 };
+        let start = SessionStart {
+            parameters,
+            discovery: false,
+            cid: 3,
+            cmd_sn: 100,
+            stat_sn: 5,
+            knows_pings: false,
+        };
         Self { session: Session::new(start), out: ByteQueue::default(), cmd_sn: 100 }
     }
 
     fn discovery(send_data_segment_bytes: u32) -> Self {
         let parameters = Parameters { send_data_segment_bytes, ..Parameters::default() };
-        let start = SessionStart { parameters, discovery: true, cid: 3, cmd_sn: 100, stat_sn: 5 };
+        let start =
+            SessionStart { parameters, discovery: true, cid: 3, cmd_sn: 100, stat_sn: 5, knows_pings: false };
         Self { session: Session::new(start), out: ByteQueue::default(), cmd_sn: 100 }
     }
 
@@ -414,6 +422,16 @@ fn ping_is_echoed_and_ours_is_sent_only_to_those_who_ping() {
     pong.put_u32(20, ours.ttt());
     lab.send(pong, &[]).unwrap();
     assert!(!lab.session.awaits_pong());
+}
+
+#[test]
+fn initiator_that_is_known_to_answer_pings_is_pinged_before_it_has_sent_one() {
+    let linux = crate::directory::Isid([0x00, 0x02, 0x3D, 1, 2, 3]);
+    let ipxe = crate::directory::Isid([0x40, 0, 0, 1, 2, 3]);
+    assert_eq!((linux.is_of_open_iscsi(), ipxe.is_of_open_iscsi()), (true, false));
+    let mut lab = Lab::new(Parameters::default());
+    lab.session.pings = linux.is_of_open_iscsi();
+    assert!(lab.session.ping(&mut lab.out) && lab.session.awaits_pong());
 }
 
 #[test]
