@@ -64,6 +64,7 @@ mod home;
 mod image;
 mod network;
 pub mod packages;
+mod postgres;
 mod progress;
 mod qmp;
 mod run;
@@ -76,6 +77,7 @@ pub use guest::{Firmware, GOLDEN_READY_WITHIN, Guest, GuestSpec, MICRO_READY_WIT
 pub use home::home;
 pub use image::{Image, golden, micro};
 pub use network::{INTERFACE, Network, SERVER_ADDRESS, SERVER_ADDRESS_V6, SITE_DHCP_ADDRESS};
+pub use postgres::Cluster;
 pub use run::sweep;
 pub use server::{Server, ServerSpec};
 pub use service::Service;

@@ -1,8 +1,5 @@
-//! PostgreSQL: the suite, and what only a server can show. A cluster of our own is made in a folder, started on a Unix
-//! socket in it as an unprivileged user, and stopped at the end.
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+//! PostgreSQL: the suite, and what only a server can show.
+use std::path::Path;
 
 use farm::catalogue::{Catalogue, CatalogueError, DatabaseError, Postgres};
 use farm::filter::Filter;
@@ -12,114 +9,28 @@ use crate::sample::{change, site};
 use crate::suite;
 
 /// A running cluster.
-struct Cluster {
-    folder: tempfile::TempDir,
-    programs: PathBuf,
-}
+struct Cluster(lab::Cluster);
 
 impl Cluster {
-    /// `None`, with a word about it, where the programs are not installed.
     fn start() -> Option<Self> {
-        let Some(programs) = programs() else {
-            println!("skipped: PostgreSQL is not installed (Debian package postgresql)");
-            return None;
-        };
-        let folder = tempfile::Builder::new().prefix("hwpg").tempdir().unwrap();
-        // PostgreSQL does not run as root: the folder becomes its user's.
-        if rustix::process::geteuid().is_root() {
-            run(Command::new("chown").arg("postgres").arg(folder.path()));
-        }
-        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-        let cluster = Self { folder, programs };
-        let data = cluster.data();
-        run(cluster
-            .program("initdb")
-            .args(["--username=farm", "--auth=trust", "--no-sync", "--pgdata"])
-            .arg(&data));
-        let settings = format!(
-            "listen_addresses = ''\nunix_socket_directories = '{}'\nfsync = off\nmax_connections = 20\n",
-            cluster.folder.path().display()
-        );
-        let written = cluster.folder.path().join("ours.conf");
-        std::fs::write(&written, settings).unwrap();
-        let included = format!("include '{}'", written.display());
-        run(cluster
-            .as_user("sh")
-            .args(["-c", "printf '%s\\n' \"$1\" >> \"$2\"/postgresql.conf", "sh", &included])
-            .arg(&data));
-        cluster.control("start");
-        Some(cluster)
+        lab::Cluster::start().unwrap().map(Self)
     }
 
-    fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
-    }
-
-    fn program(&self, name: &str) -> Command {
-        self.as_user(self.programs.join(name).to_str().unwrap())
-    }
-
-    fn as_user(&self, program: &str) -> Command {
-        if !rustix::process::geteuid().is_root() {
-            return Command::new(program);
-        }
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups", "--", program]);
-        command.current_dir(self.folder.path());
-        command
-    }
-
-    /// Waits until it is done.
     fn control(&self, action: &str) {
-        let log = self.folder.path().join("data/log.txt");
-        let mut command = self.program("pg_ctl");
-        command
-            .args([action, "--wait", "--mode=immediate", "--pgdata"])
-            .arg(self.data())
-            .arg("--log")
-            .arg(log);
-        run(&mut command);
-    }
-
-    fn address(&self) -> String {
-        format!("host={} user=farm dbname=postgres", self.folder.path().display())
+        self.0.control(action).unwrap();
     }
 
     /// An empty catalogue of its own.
     fn catalogue(&self, name: &str) -> Catalogue {
-        let mut client = postgres::Client::connect(&self.address(), postgres::NoTls).unwrap();
+        let mut client = postgres::Client::connect(&self.0.address(), postgres::NoTls).unwrap();
         client.batch_execute(&format!("CREATE SCHEMA {name}")).unwrap();
         self.open(name)
     }
 
     fn open(&self, name: &str) -> Catalogue {
-        let address = format!("{} options='-c search_path={name}'", self.address());
+        let address = format!("{} options='-c search_path={name}'", self.0.address());
         Catalogue::open(Postgres::connect(&address).unwrap()).unwrap()
     }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        let mut stop = self.program("pg_ctl");
-        let _ = stop
-            .args(["stop", "--mode=immediate", "--pgdata"])
-            .arg(self.data())
-            .stdout(Stdio::null())
-            .status();
-    }
-}
-
-/// The folder with `initdb` of the newest installed version.
-fn programs() -> Option<PathBuf> {
-    let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
-    let mut folders: Vec<_> = versions.flatten().map(|version| version.path().join("bin")).collect();
-    folders.sort();
-    folders.into_iter().rev().find(|folder| folder.join("initdb").exists())
-}
-
-fn run(command: &mut Command) {
-    let output = command.stdout(Stdio::null()).stdin(Stdio::null()).output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

@@ -136,7 +136,8 @@ impl Server {
     pub async fn start(config: Config) -> anyhow::Result<Self> {
         let config = Arc::new(config);
         make_directories(&config)?;
-        let farm = FarmLink::open(Arc::clone(&config))?;
+        // It waits for storage and for the database, whose client has a runtime of its own.
+        let farm = tokio::task::block_in_place(|| FarmLink::open(Arc::clone(&config)))?;
         let devices = Arc::new(Devices::new(Arc::clone(&config), Arc::clone(&farm))?);
         let kernels = Kernels::prepare(&devices, &boot_network::kernel_directory(&config))?;
         let placed = kernels.placed();
