@@ -1,6 +1,7 @@
 //! The crate on a real catalogue and real image files in temporary folders.
 mod adoption;
 mod cache_versions;
+mod kills;
 mod sample;
 mod store_check;
 mod task_ends;

@@ -131,7 +131,12 @@ fn task_that_waits_is_cancelled_at_once_and_one_that_has_ended_is_not() {
 
 /// A vDisk with an update that holds 12 MiB, in pieces that no file system shares between files: they must be copied.
 fn heavy(farm: &Farm) -> farm::model::VdiskId {
-    let vdisk = farm.vdisk("golden", Format::Vhdx);
+    heavy_in(farm, Format::Vhdx)
+}
+
+/// The same in another format.
+pub(crate) fn heavy_in(farm: &Farm, format: Format) -> farm::model::VdiskId {
+    let vdisk = farm.vdisk("golden", format);
     let made = control::versions::new_maintenance(&farm.control, &farm.by(), vdisk, None, &text("")).unwrap();
     edit(&farm.path(made.file.as_str()), |image| {
         for piece in (4 << 20..16 << 20).step_by(64 << 10) {
@@ -144,7 +149,7 @@ fn heavy(farm: &Farm) -> farm::model::VdiskId {
 }
 
 /// Waits for a level, which a bound that is never reached keeps from being for ever.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !is_so() {
         assert!(Instant::now() < deadline, "never: {what}");
@@ -230,14 +235,14 @@ fn merge_is_begun_again_when_its_server_was_stopped() {
 }
 
 /// Runs the test `name` of this program on a farm in `root`, and gives it when it has begun.
-fn child(name: &str, root: &std::path::Path) -> std::process::Child {
+pub(crate) fn child(name: &str, root: &std::path::Path) -> std::process::Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(CHILD, root);
     command.stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().unwrap()
 }
 
 /// The folder in which a child finds its farm.
-const CHILD: &str = "HEADWATER_CONTROL_CHILD";
+pub(crate) const CHILD: &str = "HEADWATER_CONTROL_CHILD";
 
 #[test]
 fn child_that_merges_until_it_is_killed() {
