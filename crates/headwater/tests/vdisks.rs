@@ -135,3 +135,17 @@ fn logins_are_sent_on_to_another_server() {
     assert!(there.headwater(&["boots", "show", "lab-01"]).contains("login, first stage"));
     assert!(!here.headwater(&["boots", "list"]).contains("first stage"));
 }
+
+#[test]
+fn version_without_a_kernel_is_told_on_the_screen_of_its_machine_and_stops_no_other() {
+    let other = "[[vdisk]]\nname = \"plain\"\nfile = \"golden.vhdx\"\n\
+                 [[device]]\nname = \"lab-02\"\nmac = \"52:54:00:77:00:11\"\nvdisk = \"plain\"";
+    let mut site = Site::new("", "", other);
+    reconfigure(&site, "name = \"debian\"", "name = \"debian\"\nboot = \"kernel\"");
+    site.start();
+    site.wait_for_log("there is no boot entry in the image");
+    let script = site.script(MAC);
+    let why = "the kernel of version 0 of vDisk debian cannot be had: there is no boot entry in the image";
+    assert!(script.contains(why), "{script}");
+    target_in(&site.script("52:54:00:77:00:11"));
+}

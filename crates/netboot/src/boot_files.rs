@@ -1,10 +1,12 @@
 //! The boot files: read into memory at start, served from there by TFTP and HTTP.
 //!
 //! There are a few of them and they are small (iPXE has 70 KB to 1 MB), so nothing that a client sends ever becomes a path
-//! of the file system. A new file on disk is served after a restart.
-use std::collections::BTreeMap;
+//! of the file system. A new file on disk is served after a restart; what comes and goes meanwhile, kernels out of images,
+//! stands on a [`Shelf`].
+use std::collections::{BTreeMap, HashMap};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::body::Bytes;
 
@@ -43,6 +45,36 @@ pub struct BootFilesConfig {
     pub extra: Vec<String>,
     /// Files with places of their own, by the name to serve them under: kernels, say.
     pub placed: Vec<(String, PathBuf)>,
+    /// Files that come and go while the services run.
+    pub shelf: Shelf,
+}
+
+/// Boot files that come and go. Clones are the same shelf.
+#[derive(Clone, Debug, Default)]
+pub struct Shelf(Arc<RwLock<HashMap<String, Bytes>>>);
+
+impl PartialEq for Shelf {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Shelf {}
+
+impl Shelf {
+    /// Serves a file from now on, in place of one of the same name.
+    pub fn put(&self, name: String, bytes: Bytes) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(name, bytes);
+    }
+
+    /// Serves a file no more; whoever is being sent it gets the rest.
+    pub fn take(&self, name: &str) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
+    fn get(&self, name: &str) -> Option<Bytes> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
 }
 
 impl Default for BootFilesConfig {
@@ -53,6 +85,7 @@ impl Default for BootFilesConfig {
             names: BootFileNames::default(),
             extra: Vec::new(),
             placed: Vec::new(),
+            shelf: Shelf::default(),
         }
     }
 }
@@ -98,7 +131,10 @@ pub enum BootFilesError {
 
 /// The boot files, by name.
 #[derive(Clone, Debug, Default)]
-pub struct BootFiles(BTreeMap<String, Bytes>);
+pub struct BootFiles {
+    files: BTreeMap<String, Bytes>,
+    shelf: Shelf,
+}
 
 impl BootFiles {
     /// Reads the files.
@@ -121,24 +157,25 @@ impl BootFiles {
                 files.insert(name.clone(), Bytes::from(find(name, &config.directories)?));
             }
         }
-        Ok(Self(files))
+        Ok(Self { files, shelf: config.shelf.clone() })
     }
 
     /// Files that are in memory already.
     #[must_use]
     pub fn from_memory(files: impl IntoIterator<Item = (String, Bytes)>) -> Self {
-        Self(files.into_iter().collect())
+        Self { files: files.into_iter().collect(), shelf: Shelf::default() }
     }
 
     /// The file of this name. Firmware asks for `/name` as well as for `name`.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Bytes> {
-        self.0.get(name.trim_start_matches('/'))
+    pub fn get(&self, name: &str) -> Option<Bytes> {
+        let name = name.trim_start_matches('/');
+        self.files.get(name).cloned().or_else(|| self.shelf.get(name))
     }
 
-    /// The files' names and sizes.
+    /// The names and sizes of the files that stay.
     pub fn list(&self) -> impl Iterator<Item = (&str, usize)> {
-        self.0.iter().map(|(name, bytes)| (name.as_str(), bytes.len()))
+        self.files.iter().map(|(name, bytes)| (name.as_str(), bytes.len()))
     }
 }
 
@@ -218,6 +255,19 @@ mod tests {
         config.placed.push(("debian.initrd".to_owned(), directory.path().join("initrd.img")));
         let message = BootFiles::load(&config).unwrap_err().to_string();
         assert!(message.contains("initrd.img"), "{message}");
+    }
+
+    #[test]
+    fn file_on_the_shelf_is_served_until_it_is_taken_away() {
+        let shelf = Shelf::default();
+        let files = BootFiles { shelf: shelf.clone(), ..BootFiles::default() };
+        assert!(files.get("golden.1.kernel").is_none());
+        shelf.put("golden.1.kernel".to_owned(), Bytes::from_static(b"one"));
+        assert_eq!(files.get("/golden.1.kernel").unwrap(), "one");
+        shelf.put("golden.1.kernel".to_owned(), Bytes::from_static(b"two"));
+        assert_eq!(files.get("golden.1.kernel").unwrap(), "two");
+        shelf.take("golden.1.kernel");
+        assert!(files.get("golden.1.kernel").is_none());
     }
 
     #[test]

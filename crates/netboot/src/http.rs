@@ -145,7 +145,7 @@ async fn boot_file(
     headers: HeaderMap,
 ) -> Response {
     let began = Instant::now();
-    let Some(file) = state.services.files.get(&name).cloned() else {
+    let Some(file) = state.services.files.get(&name) else {
         let shown: String =
             name.chars().take(64).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect();
         return state.refuse(StatusCode::NOT_FOUND, peer, &format!("no boot file {shown}"));

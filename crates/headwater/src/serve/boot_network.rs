@@ -3,14 +3,14 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use netboot::boot_files::BootFilesConfig;
+use netboot::boot_files::{BootFilesConfig, Shelf};
 use netboot::dhcp::subnet::Subnet;
 use netboot::service::{InterfaceConfig, Mode, NetbootConfig};
 
 use super::explain;
 use crate::config::{Config, DhcpPool, Interface, InterfaceMode};
 
-/// What the boot services are told; `kernels` are boot files with places of their own.
+/// What the boot services are told; `kernels` are boot files with places of their own, `shelf` is where those out of images are.
 ///
 /// # Errors
 /// An interface that is absent, or whose network cannot be told.
@@ -19,6 +19,7 @@ pub(super) fn config(
     http_port: u16,
     present: &[String],
     kernels: Vec<(String, PathBuf)>,
+    shelf: Shelf,
 ) -> anyhow::Result<NetbootConfig> {
     let mut interfaces = Vec::new();
     for interface in &config.interfaces {
@@ -40,15 +41,11 @@ pub(super) fn config(
         boot_files: BootFilesConfig {
             directories: vec![boot_files.clone()],
             placed: kernels,
+            shelf,
             ..BootFilesConfig::default()
         },
         lease_directory: Some(lease_directory(config)),
     })
-}
-
-/// Where the kernels are that come out of images.
-pub(super) fn kernel_directory(config: &Config) -> PathBuf {
-    config.state_dir.join("kernels")
 }
 
 /// Where leases are kept.

@@ -27,6 +27,7 @@ use block::BlockDevice;
 use farm::snapshot::Snapshot;
 use iscsi::directory::{Directory, IscsiName};
 use iscsi::server::{ServerConfig, ServerHandle, TargetServer};
+use netboot::boot_files::Shelf;
 use netboot::director::Director;
 use netboot::service::NetbootHandle;
 use tokio::signal::unix::{SignalKind, signal};
@@ -43,7 +44,7 @@ use crate::stream::devices::Devices;
 use crate::stream::director::BootDirector;
 use crate::stream::directory::BootDirectory;
 use crate::stream::exports::BootExports;
-use crate::stream::kernels::Kernels;
+use crate::stream::kernels::{self, Kernels};
 use crate::timeline::store::BootStore;
 use crate::timeline::{Clock, Recorder};
 use explain::Transport;
@@ -111,7 +112,7 @@ pub fn check(config: &Config) -> anyhow::Result<()> {
 /// # Errors
 /// The first one that is not so.
 pub(crate) fn check_interfaces(config: &Config) -> anyhow::Result<()> {
-    boot_network::config(config, 0, &explain::interfaces(), Vec::new()).map(drop)
+    boot_network::config(config, 0, &explain::interfaces(), Vec::new(), Shelf::default()).map(drop)
 }
 
 /// A running server.
@@ -139,8 +140,10 @@ impl Server {
         // It waits for storage and for the database, whose client has a runtime of its own.
         let farm = tokio::task::block_in_place(|| FarmLink::open(Arc::clone(&config)))?;
         let devices = Arc::new(Devices::new(Arc::clone(&config), Arc::clone(&farm))?);
-        let kernels = Kernels::prepare(&devices, &boot_network::kernel_directory(&config))?;
-        let placed = kernels.placed();
+        let shelf = Shelf::default();
+        let kernels = Kernels::new(shelf.clone());
+        kernels.warm(&devices);
+        let beside = kernels::beside(&devices);
         let recorder = recorder(&config);
         let ids = Arc::new(BootIds::default());
         let ender: Arc<OnceLock<Box<dyn SessionEnder>>> = Arc::default();
@@ -201,7 +204,7 @@ impl Server {
             saver: Box::new(housekeeping.saver()),
             strangers: Mutex::default(),
         });
-        let netboot = start_netboot(&config, http.port(), placed, director).await?;
+        let netboot = start_netboot(&config, http.port(), beside, shelf, director).await?;
 
         let (stopping, stopped) = watch::channel(false);
         let public = netboot::http::router(netboot.services()).merge(ready::router(Arc::clone(&recorder)));
@@ -348,9 +351,10 @@ async fn start_netboot(
     config: &Config,
     http_port: u16,
     kernels: Vec<(String, PathBuf)>,
+    shelf: Shelf,
     director: Arc<dyn Director>,
 ) -> anyhow::Result<NetbootHandle> {
-    let netboot = boot_network::config(config, http_port, &explain::interfaces(), kernels)?;
+    let netboot = boot_network::config(config, http_port, &explain::interfaces(), kernels, shelf)?;
     Ok(netboot::service::start(netboot, director).await?)
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use block::{BlockDevice, ByteLength, Geometry};
 use diskimage::Image;
-use farm::model::{DeviceId, WriteCache};
+use farm::model::{DeviceId, VersionId, WriteCache};
 use farm::rules::entitlement::Writes;
 use iscsi::directory::IscsiName;
 use scsi::LogicalUnit;
@@ -408,6 +408,15 @@ impl DeviceSlot {
         };
         let (device, boot, disk) = (self.name.clone(), open.boot.clone(), open.disk.clone());
         Some(Running { device, boot, disk, write_cache })
+    }
+
+    /// The disk that it writes itself, where it is open and of this version: nobody else can open it meanwhile.
+    #[must_use]
+    pub fn written_disk(&self, version: VersionId) -> Option<Arc<dyn BlockDevice>> {
+        let disk = self.disk();
+        let open =
+            disk.open.as_ref().filter(|open| open.disk.is_written() && open.disk.version == version)?;
+        Some(open.attached.device())
     }
 
     /// Makes what the device wrote last, so that the boot can go on after a restart of server and host. Nobody opens the

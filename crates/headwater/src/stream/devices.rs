@@ -234,6 +234,16 @@ impl Devices {
         image.map(|image| Some((disk, image))).map_err(|error| format!("{error:#}"))
     }
 
+    /// The image of what a device boots, to be read. May wait for storage.
+    ///
+    /// # Errors
+    /// Why it cannot be had, in words.
+    pub fn open_image(&self, disk: &BootDisk) -> Result<Arc<GoldenImage>, String> {
+        let snapshot = self.farm.snapshot();
+        let marks = snapshot.vdisk(disk.vdisk).map(|facts| Marks::of(&facts.versions)).unwrap_or_default();
+        self.workshop.images.open(&disk.image, &marks).map_err(|error| format!("{error:#}"))
+    }
+
     /// The farm.
     #[must_use]
     pub fn farm(&self) -> &Arc<FarmLink> {

@@ -14,10 +14,10 @@ use super::boot_disk::BootDisk;
 use super::boot_id::BootIds;
 use super::device::DeviceSlot;
 use super::devices::{Devices, NotServed, Recognised, Served};
-use super::kernels::Kernels;
+use super::kernels::{self, Kernel, Kernels};
 use super::known::KnownDevice;
 use super::names::{ExportName, TargetName};
-use crate::config::BootWords;
+use crate::config::{BootWords, DirectKernel};
 use crate::timeline::Recorder;
 use crate::timeline::recorder::NewBoot;
 
@@ -102,6 +102,13 @@ impl Director for BootDirector {
                 return BootPlan::Refuse(format!("Headwater gives {} nothing to boot: {why}.", device.name));
             }
         };
+        let kernel = match self.kernel(&slot, &disk) {
+            Ok(kernel) => kernel,
+            Err(why) => {
+                tracing::warn!(device = device.name.as_str(), why, "the device has no kernel to boot");
+                return BootPlan::Refuse(format!("Headwater cannot start {}: {why}.", device.name));
+            }
+        };
         let boot = match self.ids.mint(self.recorder.clock().now()) {
             Ok(boot) => boot,
             Err(error) => {
@@ -109,7 +116,7 @@ impl Director for BootDirector {
                 return BootPlan::Refuse("Headwater cannot make a boot id.".to_owned());
             }
         };
-        let Some(plan) = self.plan_of(&device, &disk, &boot, request) else {
+        let Some(plan) = self.plan_of(&device, (&disk, kernel), &boot, request) else {
             tracing::error!(device = device.name.as_str(), address = %request.local, "no listener for disks can be reached there");
             return BootPlan::Refuse(format!("Headwater serves no disks on {}.", request.local));
         };
@@ -150,11 +157,19 @@ impl BootDirector {
         }
     }
 
+    /// The kernel that a device is started with, and what the configuration says of it; `None`: firmware boots from the disk.
+    fn kernel(&self, slot: &DeviceSlot, disk: &BootDisk) -> Result<Option<(DirectKernel, Kernel)>, String> {
+        let Some(direct) = kernels::configured(&self.devices, disk.vdisk) else { return Ok(None) };
+        // The first boot of a version copies its kernel, and waits for storage, on a thread that others' requests may be on.
+        let kernel = tokio::task::block_in_place(|| self.kernels.of(&self.devices, &direct, slot, disk))?;
+        Ok(Some((direct, kernel)))
+    }
+
     /// What a machine does that boots this boot and reached us at `local`; `None` where it cannot reach its disk.
     fn plan_of(
         &self,
         device: &KnownDevice,
-        boot_disk: &BootDisk,
+        (boot_disk, kernel): (&BootDisk, Option<(DirectKernel, Kernel)>),
         boot: &BootId,
         request: &ScriptRequest,
     ) -> Option<BootPlan> {
@@ -173,7 +188,7 @@ impl BootDirector {
             mutual_chap: device.proof.chap().and_then(|chap| chap.target.clone()),
             title: title.clone(),
         });
-        let Some((own, kernel)) = self.kernels.of(boot_disk) else { return disk.map(BootPlan::San) };
+        let Some((own, kernel)) = kernel else { return disk.map(BootPlan::San) };
         let command_line = own.command_line.fill(&BootWords {
             options: kernel.options.as_deref(),
             nbd,
@@ -188,7 +203,7 @@ impl BootDirector {
         // A kernel out of the image is told of its root by name, and finds the disk in the iBFT; others are told all.
         let hooked = kernel.options.is_some() && !own.command_line.names_export();
         let disk = if hooked { Some(disk?) } else { None };
-        let (kernel, initrd) = (kernel.name.clone(), kernel.initrd.clone());
+        let Kernel { name: kernel, initrd, .. } = kernel;
         Some(BootPlan::Kernel(KernelBoot { kernel, initrd, command_line, disk, title }))
     }
 

@@ -5,6 +5,7 @@
 mod debian;
 mod faults;
 mod firmware;
+mod kernels;
 mod media;
 mod nbd_root;
 mod restarts;

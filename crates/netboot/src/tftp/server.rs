@@ -148,7 +148,7 @@ impl TftpService {
             self.refuse(peer, ErrorCode::IllegalOperation, "only mode octet (binary) is served").await;
             return None;
         }
-        let found = self.files.get(name).cloned();
+        let found = self.files.get(name);
         if found.is_none() {
             if let Some(suppressed) = gate.open(now) {
                 tracing::warn!(%peer, name, suppressed, "TFTP request refused: no such boot file");
