@@ -139,6 +139,16 @@ impl Site {
         stdout(&mut command)
     }
 
+    /// Runs a command of the program against the server, which may refuse it; whether it did what it was asked to, and all
+    /// that was said.
+    pub(crate) fn asks(&self, arguments: &[&str]) -> (bool, String) {
+        let mut command = self.network.command(PROGRAM);
+        command.args(arguments).arg("--socket").arg(self.network.socket("headwater"));
+        let output = command.output().unwrap();
+        let said = [output.stderr, output.stdout].concat();
+        (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+    }
+
     /// The image file's hash: it must never change.
     pub(crate) fn image_hash(&self) -> String {
         hash(&self.image.vhdx)

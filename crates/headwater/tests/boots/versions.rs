@@ -1,226 +1,254 @@
-//! The life of a version under real machines: maintained, promoted, gone back from, merged away below those that run.
+//! The life of a version under real machines, with the commands that an administrator types: maintained, tested, released,
+//! gone back from, merged away below those that run.
+//!
+//! What was typed and answered is printed at the end (`cargo test -p headwater --test boots version_lives -- --nocapture`).
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use control::Caller;
-use diskimage::ops::{MergeOptions, SnapshotOptions, merge_base};
-use diskimage::{Image, OpenOptions, Watch};
-use farm::catalogue::{Catalogue, CatalogueError, Change};
-use farm::model::{
-    Description, DeviceKind, DeviceName, FileMark, MergeResult, Stored, Subject, Timestamp, Vdisk, Version,
-    VersionNumber, VersionState,
-};
-use farm::rules::lifecycle::{MergeKind, Promotion, Reversion};
 use headwater::stream::device;
 use lab::{Firmware, Guest, MICRO_READY_WITHIN};
+use serde_json::Value;
 
 use crate::site::{Device, Dhcp, Site, Storage, read_proof, write_proof};
 
 /// How long a device that is off keeps its version: until its connection is given up (it says no good-bye), and a while.
 const FREE_WITHIN: Duration = Duration::from_secs(device::WRITER_RESTS_AFTER.as_secs().saturating_add(240));
 
-/// How long the server may take to hear of a change in the catalogue.
-const HEARD_WITHIN: Duration = Duration::from_secs(10);
+/// How often it is asked whether a version is free.
+const ASKED_EVERY: Duration = Duration::from_secs(1);
 
-/// The site's catalogue, and the folder of its vDisk.
-struct Books {
-    catalogue: Catalogue,
+/// How often it is looked whether versions have gone that nobody uses any more.
+const SWEPT_EVERY: Duration = Duration::from_secs(5);
+
+/// What is read of a disk past the page cache: all of it that files lie on.
+const HASH: &str = "echo 3 >/proc/sys/vm/drop_caches; sha256sum </dev/sda2";
+
+/// A site, and what was typed and answered so far.
+struct Session {
+    site: Site,
     store: PathBuf,
+    text: String,
 }
 
-impl Books {
-    fn of(site: &Site) -> Self {
-        let folder = site.network.folder();
-        let catalogue = Catalogue::open_file(&folder.join("state/farm.db")).unwrap();
-        Self { catalogue, store: folder.join("store") }
-    }
-
-    fn try_change<R>(
-        &self,
-        work: impl FnMut(&mut Change<'_>) -> Result<R, CatalogueError>,
-    ) -> Result<R, CatalogueError> {
-        let now: Timestamp = std::time::SystemTime::now().into();
-        self.catalogue.change(Caller::local_root(None, now).actor(), now, work)
-    }
-
-    fn change<R>(&self, work: impl FnMut(&mut Change<'_>) -> Result<R, CatalogueError>) -> R {
-        self.try_change(work).unwrap()
-    }
-
-    fn vdisk(&self) -> Stored<Vdisk> {
-        self.catalogue.read(|reader| Ok(reader.all()?.remove(0))).unwrap()
-    }
-
-    fn version(&self, number: u32) -> Stored<Version> {
-        let (vdisk, number) = (self.vdisk().id, VersionNumber::new(number).unwrap());
-        self.catalogue.read(|reader| reader.version(vdisk, number)).unwrap()
-    }
-
-    fn file(&self, version: &Version) -> PathBuf {
-        self.store.join(version.file.as_str())
-    }
-
-    fn set_kind(&self, device: &Device, kind: DeviceKind) {
-        let name = DeviceName::new(device.name).unwrap();
-        let known = self.catalogue.read(|reader| reader.device(&name)).unwrap();
-        let mut changed = known.value.clone();
-        changed.profile.kind = kind;
-        self.change(|change| change.update(known.id, known.revision, changed.clone()));
-    }
-
-    /// A version under maintenance, with its file.
-    fn new_version(&self) -> Stored<Version> {
-        let vdisk = self.vdisk().id;
-        let made = self.change(|change| change.new_maintenance(vdisk, None, Description::new("").unwrap()));
-        let parent = self.version(made.lineage.parent().unwrap().get());
-        let options = SnapshotOptions::default();
-        diskimage::ops::snapshot(&self.file(&parent), &self.file(&made), &options).unwrap();
-        self.change(|change| change.set_version_state(made.id, made.revision, VersionState::Ready, None))
-    }
-
-    /// What the file of a version looks like now.
-    fn mark(&self, version: &Version) -> FileMark {
-        let image = Image::open(&self.file(version), OpenOptions::default()).unwrap();
-        control::marks::of_layer(image.layers().last().unwrap()).unwrap()
-    }
-
-    fn promote(&self, number: u32) -> Result<Stored<Version>, CatalogueError> {
-        let version = self.version(number);
-        let (mark, to) = (self.mark(&version), Promotion::Production(Timestamp::from_ms(0)));
-        self.try_change(|change| change.promote(version.id, version.revision, to, mark))
-    }
-
-    /// Promotes a version once nobody writes to it any more.
-    fn promote_when_free(&self, number: u32) {
-        let subject = Subject::Contents(self.version(number).id);
-        wait_until("the version is free", FREE_WITHIN, || {
-            self.catalogue.read(|reader| reader.leases_on(subject)).unwrap().is_empty()
+impl Session {
+    fn begin(devices: &[Device]) -> Self {
+        let image = lab::micro::micro().unwrap();
+        let original = image.vhdx.clone();
+        let site = Site::begin_with("versions", Dhcp::Ours, image, devices, |network| {
+            let store = network.folder().join("store");
+            std::fs::create_dir(&store).unwrap();
+            let copy = store.join("golden.vhdx");
+            std::fs::copy(original, &copy).unwrap();
+            let (vdisk, images) = ("[[vdisk]]\nname = \"golden\"\nfile = \"golden.vhdx\"", store.display());
+            Storage { vdisks: Vec::new(), more: format!("[stores]\nimages = \"{images}\"\n{vdisk}") }
         });
-        self.promote(number).unwrap();
+        let store = site.network.folder().join("store");
+        Self { site, store, text: String::new() }
     }
 
-    /// Merges all published versions into a new base, while devices run on them.
-    fn merge_all(&self, leaf: u32) -> Stored<Version> {
-        let vdisk = self.vdisk().id;
-        let comment = Description::new("").unwrap();
-        let (_, made) = self.change(|change| {
-            change.begin_merge(vdisk, MergeKind::Base, MergeResult::Production, comment.clone())
-        });
-        let image = Image::open(&self.file(&self.version(leaf)), OpenOptions::default()).unwrap();
-        let job = merge_base(&image, &self.file(&made), &MergeOptions::default()).unwrap();
-        job.run(&Watch::default()).unwrap();
-        let mark = Some(self.mark(&made));
-        self.change(|change| change.set_version_state(made.id, made.revision, VersionState::Ready, mark))
+    /// Types a command that does what it is asked to.
+    fn types(&mut self, words: &str) {
+        let (ok, said) = self.asks(words);
+        self.note(&format!("$ headwater {words}\n{said}"));
+        assert!(ok, "{words}: {said}");
     }
 
-    /// Waits until the server has heard of the last change.
-    fn settle(&self, site: &Site) {
-        let change = self.catalogue.latest_change().unwrap().0;
-        wait_until("the server has heard of the change", HEARD_WITHIN, || {
-            let text = site.headwater(&["status", "--output", "json"]);
-            let status: serde_json::Value = serde_json::from_str(&text).unwrap();
-            status["catalogue_change"].as_i64().unwrap() >= change
-        });
+    /// Types a command that is refused; why.
+    fn is_refused(&mut self, words: &str) -> String {
+        let (ok, said) = self.asks(words);
+        self.note(&format!("$ headwater {words}\n{said}"));
+        assert!(!ok, "{words}: {said}");
+        said
+    }
+
+    /// Types a command again and again, until what stands against it has gone.
+    fn types_until_it_is_done(&mut self, words: &str) {
+        let begun = Instant::now();
+        let said = loop {
+            let (ok, said) = self.asks(words);
+            if ok {
+                break said;
+            }
+            assert!(begun.elapsed() < FREE_WITHIN, "{words}: {said}");
+            std::thread::park_timeout(ASKED_EVERY);
+        };
+        let waited_s = begun.elapsed().as_secs();
+        self.note(&format!("# {waited_s} s later\n$ headwater {words}\n{said}"));
+    }
+
+    fn asks(&self, words: &str) -> (bool, String) {
+        self.site.asks(&words.split(' ').collect::<Vec<_>>())
+    }
+
+    /// Writes down what else happens.
+    fn note(&mut self, text: &str) {
+        writeln!(self.text, "{}", text.trim_end()).unwrap();
+    }
+
+    /// Which version a device runs on, as the server says.
+    fn version_of(&self, device: &Device) -> u64 {
+        let text = self.site.headwater(&["device", "status", "--output", "json"]);
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        let devices = answer["items"].as_array().unwrap();
+        let found = devices.iter().find(|one| one["name"] == device.name).unwrap();
+        found["version"].as_u64().unwrap_or_else(|| panic!("{found}"))
+    }
+
+    /// That a machine that has booted runs on this version, and finds this on its disk.
+    fn finds(&mut self, device: &Device, guest: &mut Guest, version: u64, proof: &str) {
+        let found = (self.version_of(device), read_proof(guest));
+        self.note(&format!("# {} runs on version {}, and finds: {}", device.name, found.0, found.1));
+        assert_eq!(found, (version, proof.to_owned()), "{}", device.name);
+    }
+
+    /// Boots a machine anew, which is on this version then.
+    fn reboots(&mut self, device: &Device, guest: &mut Guest, version: u64, proof: &str) {
+        self.note(&format!("# {} is restarted", device.name));
+        guest.reset().unwrap();
+        guest.wait_for(lab::micro::READY, MICRO_READY_WITHIN).unwrap();
+        self.finds(device, guest, version, proof);
+    }
+
+    /// Boots a machine that is off.
+    fn boots(&mut self, device: &Device, version: u64, proof: &str) -> Guest {
+        self.note(&format!("# {} is switched on", device.name));
+        let mut guest = self.site.boot(device, Firmware::BiosIpxeRom);
+        self.finds(device, &mut guest, version, proof);
+        guest
+    }
+
+    /// Boots the maintenance device, lets it install something in place of what it finds, and powers it off.
+    fn maintains(&mut self, device: &Device, version: u64, found: &str, installed: &str) {
+        let mut guest = self.boots(device, version, found);
+        write_proof(&mut guest, installed);
+        self.note(&format!("# {} installs: {installed}", device.name));
+        self.types("lock list");
+        guest.shutdown().unwrap();
+        self.note(&format!("# {} is switched off", device.name));
+    }
+
+    /// Has obsolete versions deleted until these files are left: each that goes uncovers what it stood on.
+    fn deletes_obsolete(&mut self, left: &[&str]) {
+        let begun = Instant::now();
+        loop {
+            self.types("vdisk delete-obsolete golden --yes");
+            if self.files() == left {
+                return;
+            }
+            assert!(begun.elapsed() < FREE_WITHIN, "still there after {} s", begun.elapsed().as_secs());
+            std::thread::park_timeout(SWEPT_EVERY);
+        }
+    }
+
+    /// The files of the store.
+    fn files(&mut self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.store).unwrap();
+        let mut files: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        files.sort();
+        self.note(&format!("# in the store: {}", files.join(", ")));
+        files
     }
 }
 
-fn wait_until(what: &str, within: Duration, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + within;
-    while !condition() {
-        assert!(Instant::now() < deadline, "timed out waiting until {what}");
-        std::thread::park_timeout(Duration::from_millis(200));
+impl Drop for Session {
+    fn drop(&mut self) {
+        println!("{}", self.text);
     }
-}
-
-/// Which version a device runs on, as the server says.
-fn runs(site: &Site, device: &Device) -> u64 {
-    let text = site.headwater(&["device", "status", "--output", "json"]);
-    let answer: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let devices = answer["items"].as_array().unwrap();
-    let found = devices.iter().find(|one| one["name"] == device.name).unwrap();
-    found["version"].as_u64().unwrap_or_else(|| panic!("{found}"))
-}
-
-/// Lets a device boot anew; which version it is on then, and the proof that it finds.
-fn boots_anew(site: &Site, device: &Device, guest: &mut Guest) -> (u64, String) {
-    guest.reset().unwrap();
-    guest.wait_for(lab::micro::READY, MICRO_READY_WITHIN).unwrap();
-    (runs(site, device), read_proof(guest))
-}
-
-/// Boots the maintenance device, lets it install something in place of what it finds, and powers it off.
-fn maintain(site: &Site, device: &Device, number: u64, found: &str, installed: &str) {
-    let mut guest = site.boot(device, Firmware::BiosIpxeRom);
-    assert_eq!((runs(site, device), read_proof(&mut guest)), (number, found.to_owned()));
-    write_proof(&mut guest, installed);
-    guest.shutdown().unwrap();
 }
 
 #[test]
 fn version_lives_from_maintenance_to_a_merge_below_machines_that_run() {
-    let devices = [Device::new("one", 0), Device::new("two", 1), Device::new("maintainer", 2)];
-    let image = lab::micro::micro().unwrap();
-    let original = image.vhdx.clone();
-    let site = Site::begin_with("versions", Dhcp::Ours, image, &devices, |network| {
-        let store = network.folder().join("store");
-        std::fs::create_dir(&store).unwrap();
-        let copy = store.join("golden.vhdx");
-        std::fs::copy(original, &copy).unwrap();
-        Storage { vdisks: vec![("golden", copy)], more: String::new() }
-    });
-    let [first, second, maintainer] = &devices;
-    let books = Books::of(&site);
-    books.set_kind(maintainer, DeviceKind::Maintenance);
-    let (mut one, mut two) =
-        (site.start(first, Firmware::BiosIpxeRom), site.start(second, Firmware::BiosIpxeRom));
-    for guest in [&mut one, &mut two] {
+    let devices = [
+        Device::new("one", 0),
+        Device::new("two", 1),
+        Device::new("maintainer", 2),
+        Device::new("tester", 3),
+    ];
+    let mut session = Session::begin(&devices);
+    let [first, second, maintainer, tester] = &devices;
+    session.types("device set maintainer kind=maintenance");
+    session.types("device set tester kind=test");
+    session.note("# one and two are switched on");
+    let mut guests = [first, second].map(|device| session.site.start(device, Firmware::BiosIpxeRom));
+    for (device, guest) in [first, second].into_iter().zip(&mut guests) {
         guest.wait_for(lab::micro::READY, MICRO_READY_WITHIN).unwrap();
-        assert_eq!(read_proof(guest), "none");
+        session.finds(device, guest, 0, "none");
     }
-    assert_eq!((runs(&site, first), runs(&site, second)), (0, 0));
+    let [one, two] = &mut guests;
+    session.types("device status");
 
-    // A maintenance version: read-write for its device, unseen by all others, not promoted while it is written to.
-    books.new_version();
-    books.settle(&site);
-    maintain(&site, maintainer, 1, "none", "version one");
-    let refused = books.promote(1).unwrap_err().to_string();
+    first_version(&mut session, maintainer, tester);
+    assert_eq!(read_proof(one), "none", "what runs stays what it is");
+    session.types("version promote golden/1");
+    assert_eq!(read_proof(one), "none", "what runs stays what it is");
+    session.reboots(first, one, 1, "release one");
+    session.finds(second, two, 0, "none");
+    session.types("device status");
+
+    second_version_and_back(&mut session, maintainer, second, two);
+    merges(&mut session, first, one, two);
+    session.reboots(first, one, 4, "release two");
+    session.finds(second, two, 2, "release two");
+
+    // What was merged goes, but for what a machine still runs on.
+    session.types("vdisk delete-obsolete golden --yes");
+    session.types("device status");
+    assert_eq!(session.files(), ["golden.1.avhdx", "golden.2.avhdx", "golden.4.vhdx", "golden.vhdx"]);
+    let before = two.run_within(HASH, MICRO_READY_WITHIN).unwrap();
+    session.reboots(second, two, 4, "release two");
+    assert_eq!(two.run_within(HASH, MICRO_READY_WITHIN).unwrap(), before, "the merged base holds the same");
+    session.note("# the tester, which lost power, keeps its version until it has been away for long, or is said to be off");
+    session.types("device reset tester --yes");
+    session.deletes_obsolete(&["golden.4.vhdx"]);
+    session.types("vdisk versions golden");
+    session.types("device status");
+    session.types("audit list --filter kind=version --sort number --columns at,actor,action,name");
+}
+
+/// A version under maintenance: read-write for its device, unseen by all others, not given on while it is written to; then
+/// on a test device, and on no other.
+fn first_version(session: &mut Session, maintainer: &Device, tester: &Device) {
+    session.types("version create golden --comment updates-of-november");
+    session.maintains(maintainer, 1, "none", "release one");
+    let refused = session.is_refused("version promote golden/1 --to test");
     assert!(refused.contains("device maintainer"), "{refused}");
-    books.promote_when_free(1);
-    books.settle(&site);
-    assert_eq!(read_proof(&mut one), "none", "what runs stays what it is");
-    assert_eq!(boots_anew(&site, first, &mut one), (1, "version one".to_owned()));
-    assert_eq!(read_proof(&mut two), "none");
+    session.types_until_it_is_done("version promote golden/1 --to test");
+    let guest = session.boots(tester, 1, "release one");
+    session.types("device status");
+    drop(guest);
+    session.note("# tester loses power");
+}
 
-    // The next one, and back from it.
-    books.new_version();
-    books.settle(&site);
-    maintain(&site, maintainer, 2, "version one", "version two");
-    // Who does not want to wait until the machine is missed says that it is off.
-    site.headwater(&["device", "reset", "maintainer", "--yes"]);
-    books.promote_when_free(2);
-    books.settle(&site);
-    assert_eq!(boots_anew(&site, second, &mut two), (2, "version two".to_owned()));
-    let newest = books.version(2);
-    books.change(|change| change.revert(newest.id, newest.revision, Reversion::Test));
-    books.settle(&site);
-    assert_eq!(read_proof(&mut two), "version two", "what runs stays what it is");
-    assert_eq!(boots_anew(&site, second, &mut two), (1, "version one".to_owned()));
-    books.promote(2).unwrap();
-    books.settle(&site);
-    assert_eq!(boots_anew(&site, second, &mut two), (2, "version two".to_owned()));
+/// The next version, and back from it.
+fn second_version_and_back(session: &mut Session, maintainer: &Device, device: &Device, guest: &mut Guest) {
+    session.types("version create golden --comment updates-of-december");
+    session.maintains(maintainer, 2, "release one", "release two");
+    session.note("# who does not want to wait until the machine is missed says that it is off");
+    session.types("device reset maintainer --yes");
+    session.types("version promote golden/2");
+    session.reboots(device, guest, 2, "release two");
+    session.types("version revert golden/2 --to test");
+    session.finds(device, guest, 2, "release two");
+    session.reboots(device, guest, 1, "release one");
+    session.types("version promote golden/2");
+    session.reboots(device, guest, 2, "release two");
+    session.types("vdisk versions golden");
+}
 
-    // A merge below machines that run on the versions that go into it.
-    write_proof(&mut one, "written on version one");
-    let hash = "echo 3 >/proc/sys/vm/drop_caches; sha256sum </dev/sda2";
-    let before = two.run_within(hash, MICRO_READY_WITHIN).unwrap();
+/// Merges the updates into one, and all into a new base, below machines that run on what goes into them, and read.
+fn merges(session: &mut Session, reader: &Device, one: &mut Guest, two: &mut Guest) {
+    write_proof(one, "written on version one");
+    let before = two.run_within(HASH, MICRO_READY_WITHIN).unwrap();
     one.start_in_shell("while true; do sha256sum </dev/sda2; echo 3 >/proc/sys/vm/drop_caches; done &")
         .unwrap();
-    let merged = books.merge_all(2);
-    books.settle(&site);
-    assert_eq!(two.run_within(hash, MICRO_READY_WITHIN).unwrap(), before);
-    assert_eq!(merged.file.as_str(), "golden.3.vhdx");
-    assert_eq!(boots_anew(&site, first, &mut one), (3, "version two".to_owned()));
-    assert_eq!((runs(&site, second), read_proof(&mut two)), (2, "version two".to_owned()));
-    assert_eq!(two.run_within(hash, MICRO_READY_WITHIN).unwrap(), before);
-    assert_eq!(one.run_within(hash, MICRO_READY_WITHIN).unwrap(), before, "the merged base holds the same");
+    session.note("# one reads its disk again and again, past its page cache");
+    session.types("vdisk merge golden --wait");
+    session.types("vdisk merge golden --base --verify --wait");
+    assert_eq!(two.run_within(HASH, MICRO_READY_WITHIN).unwrap(), before);
+    assert_eq!(session.version_of(reader), 1, "a merge moves nobody");
+    session.types("vdisk versions golden");
+    let files = session.files();
+    assert_eq!(files, ["golden.1.avhdx", "golden.2.avhdx", "golden.3.avhdx", "golden.4.vhdx", "golden.vhdx"]);
 }
