@@ -6,7 +6,7 @@ use lab::{Firmware, Guest, MICRO_READY_WITHIN};
 use crate::site::{Device, Dhcp, Site, Storage};
 
 /// Changes what the boot loader of the disk tells its kernel, as an update of a distribution does.
-const UPDATES_BOOT_ENTRY: &str = "mkdir -p /mnt && mount -t ext4 /dev/sda2 /mnt && \
+const UPDATES_BOOT_ENTRY: &str = "mkdir -p /mnt && mount -t ext4 $(findfs LABEL=root) /mnt && \
     sed -i 's/no_timer_check/no_timer_check updated.in=1/' /mnt/boot/grub/grub.cfg && sync && umount /mnt";
 
 fn is_updated(guest: &mut Guest) -> bool {

@@ -21,8 +21,12 @@ const ASKED_EVERY: Duration = Duration::from_secs(1);
 /// How often it is looked whether versions have gone that nobody uses any more.
 const SWEPT_EVERY: Duration = Duration::from_secs(5);
 
-/// What is read of a disk past the page cache: all of it that files lie on.
-const HASH: &str = "echo 3 >/proc/sys/vm/drop_caches; sha256sum </dev/sda2";
+/// What is read of a disk past the page cache: the file system of the base, which no version changes, and the program that
+/// the last version brought.
+const HASH: &str = "echo 3 >/proc/sys/vm/drop_caches; cat $(findfs LABEL=root) /data/program | sha256sum";
+
+/// Brings a program that no two versions have alike.
+const INSTALLS: &str = "dd if=/dev/urandom of=/data/program bs=64k count=64 2>/dev/null && sync";
 
 /// A site, and what was typed and answered so far.
 struct Session {
@@ -121,6 +125,7 @@ impl Session {
     /// Boots the maintenance device, lets it install something in place of what it finds, and powers it off.
     fn maintains(&mut self, device: &Device, version: u64, found: &str, installed: &str) {
         let mut guest = self.boots(device, version, found);
+        guest.run_within(INSTALLS, MICRO_READY_WITHIN).unwrap();
         write_proof(&mut guest, installed);
         self.note(&format!("# {} installs: {installed}", device.name));
         self.types("lock list");
@@ -241,8 +246,7 @@ fn second_version_and_back(session: &mut Session, maintainer: &Device, device: &
 fn merges(session: &mut Session, reader: &Device, one: &mut Guest, two: &mut Guest) {
     write_proof(one, "written on version one");
     let before = two.run_within(HASH, MICRO_READY_WITHIN).unwrap();
-    one.start_in_shell("while true; do sha256sum </dev/sda2; echo 3 >/proc/sys/vm/drop_caches; done &")
-        .unwrap();
+    one.start_in_shell(&format!("while true; do {HASH}; done >/dev/null &")).unwrap();
     session.note("# one reads its disk again and again, past its page cache");
     session.types("vdisk merge golden --wait");
     session.types("vdisk merge golden --base --verify --wait");
