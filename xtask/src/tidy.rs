@@ -52,8 +52,19 @@ const ARROWS: &[(&str, &[&str])] = &[
 const DEVELOPMENT: &[&str] = &["lab", "mutate"];
 
 /// Crates that parse foreign bytes, and the lints that they must deny.
-const PARSERS: &[&str] =
-    &["block", "connections", "diskimage", "scsi", "iscsi", "nbd", "netboot", "farm", "guest", "control", "trace"];
+const PARSERS: &[&str] = &[
+    "block",
+    "connections",
+    "diskimage",
+    "scsi",
+    "iscsi",
+    "nbd",
+    "netboot",
+    "farm",
+    "guest",
+    "control",
+    "trace",
+];
 const PARSER_LINTS: &[&str] =
     &["unwrap_used", "expect_used", "indexing_slicing", "arithmetic_side_effects", "panic"];
 

@@ -161,6 +161,17 @@ pub struct ScriptRequest {
     pub local: IpAddr,
 }
 
+/// How a file went by TFTP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TftpFigures {
+    /// The bytes of a block, as negotiated; 512 without negotiation.
+    pub block_bytes: u16,
+    /// How many blocks were sent before an answer was waited for.
+    pub window_blocks: u16,
+    /// Packets that were sent again.
+    pub resent: u64,
+}
+
 /// One step of a machine's way to its script, as the boot services saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootStep {
@@ -182,6 +193,21 @@ pub enum BootStep {
         size_bytes: u64,
         /// From the request to its last byte acknowledged (TFTP) or sent (HTTP).
         took: Duration,
+        /// How TFTP went about it.
+        tftp: Option<TftpFigures>,
+    },
+    /// A boot file was asked for by TFTP and did not get there whole: the client fell silent.
+    BootFileLost {
+        /// Its name.
+        name: String,
+        /// Its size.
+        size_bytes: u64,
+        /// How much of it was acknowledged.
+        acknowledged_bytes: u64,
+        /// From the request until it was given up.
+        took: Duration,
+        /// How TFTP went about it.
+        tftp: TftpFigures,
     },
     /// The script was asked for and handed out.
     Script,

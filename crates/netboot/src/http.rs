@@ -279,9 +279,8 @@ impl Drop for ReportOnDrop {
         let (size_bytes, took) = (*size as u64, began.elapsed());
         tracing::info!(%peer, file = name, size_bytes, ?took, "boot file sent by HTTP");
         if let Some(mac) = services.neighbours.mac_of(peer.ip()) {
-            services
-                .director
-                .step(mac, BootStep::BootFile { name: name.clone(), protocol: "http", size_bytes, took });
+            let (name, protocol) = (name.clone(), "http");
+            services.director.step(mac, BootStep::BootFile { name, protocol, size_bytes, took, tftp: None });
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
+use crate::timeline::findings::findings;
 use crate::timeline::{BootRecord, Recorder};
 
 /// How often a follower hears of reads and writes; other steps it hears of at once.
@@ -15,9 +16,16 @@ const FOLLOW_EVERY: Duration = Duration::from_millis(500);
 /// The most boots that wait for a follower who does not read.
 const FOLLOW_QUEUE: usize = 64;
 
-/// Boots as they are answered.
+/// Boots as they are answered: with what stands out in each.
 pub(super) fn as_values(boots: &[BootRecord]) -> io::Result<Vec<Value>> {
-    boots.iter().map(|boot| Ok(serde_json::to_value(boot)?)).collect()
+    let value = |boot: &BootRecord| {
+        let mut value = serde_json::to_value(boot)?;
+        if let Some(fields) = value.as_object_mut() {
+            fields.insert("findings".to_owned(), serde_json::to_value(findings(boot))?);
+        }
+        Ok(value)
+    };
+    boots.iter().map(value).collect()
 }
 
 /// Each boot under way, and again whenever it changes.

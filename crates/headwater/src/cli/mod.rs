@@ -234,6 +234,13 @@ pub enum BootsVerb {
         /// A device (its latest boot) or a boot's id
         device_or_boot: String,
     },
+    /// Two boots side by side: phases, reads, versions and firmware paths
+    Compare {
+        /// A device (its latest boot) or a boot's id
+        a: String,
+        /// Another one
+        b: String,
+    },
     /// Boots as they happen, until Ctrl-C
     Follow,
 }

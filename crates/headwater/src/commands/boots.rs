@@ -7,6 +7,8 @@ use super::client::Client;
 use super::live;
 use crate::admin::api::BootsAnswer;
 use crate::cli::{BootsArgs, BootsVerb, Output};
+use crate::timeline::compare::{self, compare};
+use crate::timeline::findings::{Finding, findings};
 use crate::timeline::store::BootStore;
 use crate::timeline::{BootRecord, table};
 
@@ -38,15 +40,26 @@ pub async fn run(args: BootsArgs) -> anyhow::Result<String> {
             print(&BootsAnswer { boots }, output, |answer| table::list(&answer.boots))
         }
         (BootsVerb::Show { device_or_boot }, source) => {
-            let boots = source.boots(Some(&device_or_boot)).await?;
-            // Of a device, the latest boot that somebody has logged in to says most.
-            let boot = boots.iter().find(|boot| boot.first_login_at().is_some()).or_else(|| boots.first());
-            let Some(boot) = boot else {
-                bail!("\"{device_or_boot}\" is neither a boot nor a device that has booted")
-            };
-            print(boot, output, table::boot)
+            let boot = source.one(&device_or_boot).await?;
+            print(&shown(&boot), output, |shown| table::boot(shown.record))
+        }
+        (BootsVerb::Compare { a, b }, source) => {
+            let (a, b) = (source.one(&a).await?, source.one(&b).await?);
+            print(&compare(&a, &b), output, compare::table)
         }
     }
+}
+
+/// A boot and what stands out in it.
+#[derive(serde::Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    record: &'a BootRecord,
+    findings: Vec<Finding>,
+}
+
+fn shown(record: &BootRecord) -> Shown<'_> {
+    Shown { record, findings: findings(record) }
 }
 
 enum Source<'a> {
@@ -55,6 +68,16 @@ enum Source<'a> {
 }
 
 impl Source<'_> {
+    /// The boot with an id, or of a device the latest that somebody has logged in to: it says most.
+    async fn one(&self, device_or_boot: &str) -> anyhow::Result<BootRecord> {
+        let mut boots = self.boots(Some(device_or_boot)).await?;
+        let used = boots.iter().position(|boot| boot.first_login_at().is_some()).unwrap_or(0);
+        if boots.is_empty() {
+            bail!("\"{device_or_boot}\" is neither a boot nor a device that has booted");
+        }
+        Ok(boots.swap_remove(used))
+    }
+
     /// The latest boot of each device; or those of one device, latest first; or the boot with an id.
     async fn boots(&self, wanted: Option<&str>) -> anyhow::Result<Vec<BootRecord>> {
         match (self, wanted) {

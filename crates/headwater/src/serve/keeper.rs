@@ -10,6 +10,7 @@ use farm::rules::leases::RENEWED_EVERY;
 use crate::stream::device::SessionEnder;
 use crate::stream::devices::Devices;
 use crate::timeline::Recorder;
+use crate::timeline::record::WriteCacheFill;
 
 /// How often the catalogue is asked what others changed, and devices whether they have a session.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -35,6 +36,7 @@ impl Keeper {
                 devices.farm().tick();
                 let now = Instant::now();
                 devices.rest(&busy(&recorder), now);
+                note_write_caches(&devices, &recorder);
                 if now.saturating_duration_since(renewed) >= RENEWED_EVERY {
                     renewed = now;
                     renew(&devices, &recorder, ender.get().map(AsRef::as_ref));
@@ -58,6 +60,19 @@ fn busy(recorder: &Recorder) -> HashSet<String> {
     let live = recorder.live();
     let busy = live.into_iter().filter(|boot| boot.record.sessions > 0);
     busy.map(|boot| boot.record.device).collect()
+}
+
+/// Has the timelines know how full the write caches are.
+fn note_write_caches(devices: &Devices, recorder: &Recorder) {
+    for running in devices.running() {
+        let Some(usage) = running.write_cache else { continue };
+        let fill = WriteCacheFill {
+            used_bytes: usage.used.get(),
+            limit_bytes: usage.limit.get(),
+            warn_at_bytes: usage.warn_at.get(),
+        };
+        recorder.write_cache(&running.device, running.boot.as_str(), fill);
+    }
 }
 
 fn renew(devices: &Devices, recorder: &Recorder, ender: Option<&dyn SessionEnder>) {

@@ -130,6 +130,7 @@ impl Director for BootDirector {
             device: &device.name,
             mac: Some(request.mac),
             vdisk,
+            version: Some(disk.number.get().into()),
             target: &target,
         });
         tracing::debug!(device = device.name.as_str(), boot = id, vdisk, version = %disk.number, peer = %request.peer, "boot planned");

@@ -82,6 +82,7 @@ impl Directory for BootDirectory {
             device: &device.name,
             mac: device.mac,
             vdisk: &opened.disk.name,
+            version: Some(opened.disk.number.get().into()),
             target: name.as_str(),
         };
         let observer = self.recorder.login(&boot, Program::Initiator(attempt.isid.0), Some(attempt.peer));

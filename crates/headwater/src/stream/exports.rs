@@ -148,6 +148,7 @@ impl BootExports {
             device: &device.name,
             mac: device.mac,
             vdisk: &opened.disk.name,
+            version: Some(opened.disk.number.get().into()),
             target: &ExportName::Device(device.name.clone(), wish.boot.cloned()).to_string(),
         };
         let observer = self.recorder.login(&boot, Program::NbdClient, socket_address(peer));

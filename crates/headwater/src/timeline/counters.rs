@@ -5,8 +5,10 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use block::ByteRange;
 use serde::{Deserialize, Serialize};
 
+use super::pattern::{Pattern, PatternCounters};
 use super::time::{Millis, Moment};
 
 /// Request sizes are counted in powers of two from 512 bytes (the smallest request) to 16 MiB (and beyond).
@@ -107,10 +109,16 @@ impl IoCounters {
 }
 
 /// The bucket for a request of so many bytes.
-fn bucket_of(bytes: u64) -> usize {
+pub(super) fn bucket_of(bytes: u64) -> usize {
     let exponent = bytes.max(1).checked_next_power_of_two().map_or(u64::BITS, u64::trailing_zeros);
     let bucket = usize::try_from(exponent.saturating_sub(FIRST_EXPONENT)).unwrap_or(usize::MAX);
     bucket.min(SIZE_BUCKETS - 1)
+}
+
+/// The largest size that a bucket counts.
+pub(super) fn bucket_bytes(bucket: usize) -> u64 {
+    let exponent = u32::try_from(bucket).unwrap_or(u32::MAX).saturating_add(FIRST_EXPONENT);
+    1_u64.checked_shl(exponent).unwrap_or(u64::MAX)
 }
 
 /// All requests of one stage, being counted.
@@ -118,6 +126,8 @@ fn bucket_of(bytes: u64) -> usize {
 pub struct StageCounters {
     /// READ.
     pub reads: IoCounters,
+    /// How they come.
+    pub pattern: PatternCounters,
     /// WRITE.
     pub writes: IoCounters,
     flushes: AtomicU64,
@@ -128,7 +138,7 @@ pub struct StageCounters {
 }
 
 /// All requests of one stage, counted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StageTotals {
     /// When the first request was answered, from the boot's first step.
     pub first_request_at_ms: Option<Millis>,
@@ -136,6 +146,9 @@ pub struct StageTotals {
     pub last_request_at_ms: Option<Millis>,
     /// READ.
     pub reads: IoTotals,
+    /// How they came.
+    #[serde(default)]
+    pub read_pattern: Pattern,
     /// WRITE.
     pub writes: IoTotals,
     /// SYNCHRONIZE CACHE.
@@ -161,9 +174,15 @@ pub enum Kind {
 
 impl StageCounters {
     /// Counts one request that was answered at `now`.
-    pub fn record(&self, now: Moment, kind: Kind, bytes: u64, latency: Duration, ok: bool) {
+    pub fn record(&self, now: Moment, kind: Kind, range: ByteRange, latency: Duration, ok: bool) {
+        let bytes = range.length().get();
         match kind {
-            Kind::Read => self.reads.record(bytes, latency, ok),
+            Kind::Read => {
+                self.reads.record(bytes, latency, ok);
+                if ok {
+                    self.pattern.record(now, range, latency);
+                }
+            }
             Kind::Write => self.writes.record(bytes, latency, ok),
             Kind::Flush => drop(self.flushes.fetch_add(1, Relaxed)),
             Kind::Discard => drop(self.discards.fetch_add(1, Relaxed)),
@@ -201,6 +220,7 @@ impl StageCounters {
             last_request_at_ms: Some(last.since(start)),
             read_bytes_per_second: u64::try_from(per_second.unwrap_or(0)).unwrap_or(u64::MAX),
             reads,
+            read_pattern: self.pattern.totals(),
             writes: self.writes.totals(),
             flushes: self.flushes.load(Relaxed),
             discards: self.discards.load(Relaxed),
@@ -212,6 +232,7 @@ impl StageCounters {
     pub fn restored(totals: &StageTotals, start: Moment) -> Self {
         let counters = Self::default();
         counters.reads.restore(&totals.reads);
+        counters.pattern.restore(&totals.read_pattern);
         counters.writes.restore(&totals.writes);
         counters.flushes.store(totals.flushes, Relaxed);
         counters.discards.store(totals.discards, Relaxed);
@@ -225,6 +246,10 @@ impl StageCounters {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn bytes(length: u64) -> ByteRange {
+        ByteRange::new(block::ByteOffset::ZERO, block::ByteLength::new(length)).unwrap()
+    }
 
     #[test]
     fn request_sizes_are_counted_in_the_power_of_two_that_holds_them() {
@@ -253,8 +278,8 @@ mod tests {
         let counters = StageCounters::default();
         let start = Moment::from_unix_us(1_000_000);
         assert_eq!(counters.totals(start), None);
-        counters.record(Moment::from_unix_us(2_000_000), Kind::Read, 1_000_000, Duration::ZERO, true);
-        counters.record(Moment::from_unix_us(4_000_000), Kind::Read, 3_000_000, Duration::ZERO, true);
+        counters.record(Moment::from_unix_us(2_000_000), Kind::Read, bytes(1_000_000), Duration::ZERO, true);
+        counters.record(Moment::from_unix_us(4_000_000), Kind::Read, bytes(3_000_000), Duration::ZERO, true);
         let totals = counters.totals(start).unwrap();
         assert_eq!(totals.read_bytes_per_second, 2_000_000);
         assert_eq!(totals.first_request_at_ms, Some(Millis::from_us(1_000_000)));
@@ -265,8 +290,8 @@ mod tests {
     fn restored_counters_say_what_the_stored_ones_said() {
         let counters = StageCounters::default();
         let start = Moment::from_unix_us(500);
-        counters.record(Moment::from_unix_us(1500), Kind::Write, 4096, Duration::from_micros(7), true);
-        counters.record(Moment::from_unix_us(2500), Kind::Flush, 0, Duration::from_micros(7), true);
+        counters.record(Moment::from_unix_us(1500), Kind::Write, bytes(4096), Duration::from_micros(7), true);
+        counters.record(Moment::from_unix_us(2500), Kind::Flush, bytes(0), Duration::from_micros(7), true);
         let totals = counters.totals(start).unwrap();
         assert_eq!(StageCounters::restored(&totals, start).totals(start), Some(totals));
     }

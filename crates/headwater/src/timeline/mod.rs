@@ -5,10 +5,16 @@
 //! - [`counters`] counts the requests of a boot's two stages with atomics alone, since a disk request must not wait for anybody's
 //!   report.
 //! - [`recorder`] keeps the boots that are under way, and [`store`] their files, one for each boot.
+//! - [`pattern`] tells how reads come. [`phases`], [`findings`] and [`compare`] are pure: where the time of a boot went, what was
+//!   slow about it and what helps, and how two boots differ.
 //! - [`table`] is what administrators show each other.
 //!
 //! What each figure means and where it is measured stands in `docs/timeline.md`.
+pub mod compare;
 pub mod counters;
+pub mod findings;
+pub mod pattern;
+pub mod phases;
 pub mod record;
 pub mod recorder;
 pub mod store;

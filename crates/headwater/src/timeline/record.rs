@@ -1,6 +1,7 @@
 //! One boot, as a pure model: events with their moments go in, a record that can be stored and shown comes out.
 use std::net::SocketAddr;
 
+use netboot::director::TftpFigures;
 use serde::{Deserialize, Serialize};
 
 use super::counters::StageTotals;
@@ -21,6 +22,9 @@ pub struct BootRecord {
     pub mac: Option<String>,
     /// What it boots.
     pub vdisk: String,
+    /// Its version; 0: the base.
+    #[serde(default)]
+    pub version: Option<u64>,
     /// The iSCSI target's name that was handed out, or that a configured initiator used.
     pub target: String,
     /// The moment of its first step, to which all others are relative.
@@ -37,6 +41,12 @@ pub struct BootRecord {
     pub hand_over: Option<HandOver>,
     /// What the operating system read and wrote.
     pub second_stage: Option<StageTotals>,
+    /// What the stage that runs had read and written when the device said that it was ready.
+    #[serde(default)]
+    pub until_ready: Option<StageTotals>,
+    /// How full the write cache is, or was at the end.
+    #[serde(default)]
+    pub write_cache: Option<WriteCacheFill>,
     /// When the device said that it was ready; absent: it has not said so.
     pub ready_at_ms: Option<Millis>,
     /// Sessions that are open.
@@ -122,6 +132,22 @@ pub enum StepKind {
         size_bytes: u64,
         /// Until its last byte was there.
         took_ms: Millis,
+        /// How TFTP went about it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tftp: Option<Tftp>,
+    },
+    /// A boot file was asked for by TFTP and did not get there whole.
+    BootFileLost {
+        /// Its name.
+        name: String,
+        /// Its size.
+        size_bytes: u64,
+        /// How much of it was acknowledged.
+        acknowledged_bytes: u64,
+        /// Until it was given up.
+        took_ms: Millis,
+        /// How TFTP went about it.
+        tftp: Tftp,
     },
     /// The iPXE script was handed out.
     Script,
@@ -146,6 +172,24 @@ pub enum StepKind {
     Ready,
     /// The server was restarted.
     ServerRestart,
+}
+
+/// How a file went by TFTP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tftp {
+    /// The bytes of a block, as negotiated; 512 without negotiation.
+    pub block_bytes: u16,
+    /// How many blocks were sent before an answer was waited for.
+    pub window_blocks: u16,
+    /// Packets that were sent again.
+    pub resent: u64,
+}
+
+impl From<TftpFigures> for Tftp {
+    fn from(figures: TftpFigures) -> Self {
+        let TftpFigures { block_bytes, window_blocks, resent } = figures;
+        Self { block_bytes, window_blocks, resent }
+    }
 }
 
 /// What a disk is used over.
@@ -176,6 +220,17 @@ pub struct HandOver {
     pub at_ms: Millis,
     /// For how long nothing had been asked for before it.
     pub gap_ms: Millis,
+}
+
+/// How full a write cache is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WriteCacheFill {
+    /// What it holds, in bytes.
+    pub used_bytes: u64,
+    /// What it may hold.
+    pub limit_bytes: u64,
+    /// From where on it counts as nearly full.
+    pub warn_at_bytes: u64,
 }
 
 /// The end of a boot.
@@ -216,6 +271,7 @@ impl BootRecord {
             device: device.to_owned(),
             mac: None,
             vdisk: vdisk.to_owned(),
+            version: None,
             target: target.to_owned(),
             started_unix_us: started,
             status: Status::Waiting,
@@ -224,6 +280,8 @@ impl BootRecord {
             first_stage: None,
             hand_over: None,
             second_stage: None,
+            until_ready: None,
+            write_cache: None,
             ready_at_ms: None,
             sessions: 0,
             end: None,
@@ -401,6 +459,7 @@ mod tests {
             protocol: "tftp".into(),
             size_bytes: 70_000,
             took_ms: Millis::from_us(90_000),
+            tftp: None,
         };
         boot.step(at(500), file);
         assert_eq!(boot.status, Status::Waiting);

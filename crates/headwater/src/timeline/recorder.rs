@@ -14,7 +14,7 @@ use netboot::director::{BootStep, ClientKind, MacAddress};
 use tokio::sync::watch;
 
 use super::counters::{Kind, StageCounters};
-use super::record::{BootRecord, Login, Program, Stage, StepKind};
+use super::record::{BootRecord, Login, Program, Stage, StepKind, Tftp, WriteCacheFill};
 use super::store::BootStore;
 use super::time::{Clock, Millis, Moment};
 use crate::config::DeviceName;
@@ -81,6 +81,8 @@ pub struct NewBoot<'a> {
     pub mac: Option<MacAddress>,
     /// What it boots.
     pub vdisk: &'a str,
+    /// Its version; 0: the base.
+    pub version: Option<u64>,
     /// The target's name.
     pub target: &'a str,
 }
@@ -98,6 +100,7 @@ impl LiveBoot {
     fn new(boot: &NewBoot<'_>, started: Moment) -> Self {
         let mut record = BootRecord::begin(boot.id, boot.device.as_str(), boot.vdisk, boot.target, started);
         record.mac = boot.mac.map(|mac| mac.to_string());
+        record.version = boot.version;
         Self {
             record,
             mac: boot.mac,
@@ -191,7 +194,10 @@ impl Recorder {
         if client == Some(ClientKind::Other)
             || matches!(
                 kind,
-                StepKind::DhcpOffer { .. } | StepKind::DhcpAck { .. } | StepKind::BootFile { .. }
+                StepKind::DhcpOffer { .. }
+                    | StepKind::DhcpAck { .. }
+                    | StepKind::BootFile { .. }
+                    | StepKind::BootFileLost { .. }
             )
         {
             // An answer goes where its question went; a file that is fetched after the script is the kernel or its initramfs.
@@ -269,6 +275,7 @@ impl Recorder {
                 live.peer = peer;
                 let first_stage_last = live.first.last();
                 let login = Login { program, peer, first_stage_last };
+                live.record.version = boot.version.or(live.record.version);
                 match live.touch().login(now, login) {
                     Stage::First => Arc::clone(&live.first),
                     Stage::Second => Arc::clone(&live.second),
@@ -297,10 +304,25 @@ impl Recorder {
             None => table.by_address(address),
         }?;
         let first = boot.touch().ready(now);
+        if first {
+            // What the system does from now on is its work, and no part of its start.
+            let stage = if boot.record.hand_over.is_some() { &boot.second } else { &boot.first };
+            boot.record.until_ready = stage.totals(boot.record.started_unix_us);
+        }
         let found = (boot.record.device.clone(), boot.record.id.clone(), first);
         drop(table);
         self.notify();
         Some(found)
+    }
+
+    /// How full the write cache of a device's running boot is now.
+    pub fn write_cache(&self, device: &DeviceName, id: &str, fill: WriteCacheFill) {
+        let mut table = self.lock();
+        if let Some(boot) = table.by_id(device, id)
+            && boot.record.write_cache != Some(fill)
+        {
+            boot.touch().write_cache = Some(fill);
+        }
     }
 
     /// A boot is over for a reason of the administrator's.
@@ -484,7 +506,7 @@ impl SessionObserver for SessionTap {
             RequestKind::Flush => Kind::Flush,
             RequestKind::Discard => Kind::Discard,
         };
-        self.counters.record(self.clock.now(), kind, range.length().get(), latency, ok);
+        self.counters.record(self.clock.now(), kind, range, latency, ok);
     }
 
     fn ended(&self, how: SessionEnd) {
@@ -503,8 +525,7 @@ impl ExportObserver for SessionTap {
             RequestKind::Trim | RequestKind::WriteZeroes => Kind::Discard,
             RequestKind::Cache | RequestKind::BlockStatus => return,
         };
-        let bytes = done.range.length().get();
-        self.counters.record(self.clock.now(), kind, bytes, done.latency, done.result.is_ok());
+        self.counters.record(self.clock.now(), kind, done.range, done.latency, done.result.is_ok());
     }
 
     fn ended(&self, how: ConnectionEnd) {
@@ -538,9 +559,15 @@ fn translate(now: Moment, step: BootStep) -> (Moment, StepKind, Option<ClientKin
             (now, StepKind::DhcpRequest { client: client_text(client).to_owned() }, Some(client))
         }
         BootStep::Ack(address) => (now, StepKind::DhcpAck { address: text(address) }, None),
-        BootStep::BootFile { name, protocol, size_bytes, took } => {
-            let protocol = protocol.to_owned();
-            let kind = StepKind::BootFile { name, protocol, size_bytes, took_ms: took.into() };
+        BootStep::BootFile { name, protocol, size_bytes, took, tftp } => {
+            let (protocol, tftp) = (protocol.to_owned(), tftp.map(Tftp::from));
+            let kind = StepKind::BootFile { name, protocol, size_bytes, took_ms: took.into(), tftp };
+            (now.before(took), kind, None)
+        }
+        BootStep::BootFileLost { name, size_bytes, acknowledged_bytes, took, tftp } => {
+            let tftp = tftp.into();
+            let kind =
+                StepKind::BootFileLost { name, size_bytes, acknowledged_bytes, took_ms: took.into(), tftp };
             (now.before(took), kind, None)
         }
         BootStep::Script => (now, StepKind::Script, None),
@@ -600,7 +627,7 @@ mod tests {
         }
 
         fn boot<'a>(&'a self, id: &'a str) -> NewBoot<'a> {
-            NewBoot { id, device: &self.device, mac: Some(MAC), vdisk: "debian", target: "t" }
+            NewBoot { id, device: &self.device, mac: Some(MAC), vdisk: "debian", version: None, target: "t" }
         }
 
         fn step(&self, ms: u64, step: BootStep) {
@@ -627,7 +654,13 @@ mod tests {
         bench.step(0, BootStep::Discover(ClientKind::BiosPxe));
         bench.step(1, BootStep::Offer(None));
         let took = Duration::from_millis(90);
-        let file = BootStep::BootFile { name: "undionly.kpxe".into(), protocol: "tftp", size_bytes: 7, took };
+        let file = BootStep::BootFile {
+            name: "undionly.kpxe".into(),
+            protocol: "tftp",
+            size_bytes: 7,
+            took,
+            tftp: None,
+        };
         bench.step(500, file);
         bench.step(600, BootStep::Discover(ClientKind::Ipxe));
         bench.recorder.script_at(bench.at(700), &bench.boot("b1"));
@@ -713,7 +746,8 @@ mod tests {
         assert_eq!(bench.recorder.ready(None, address(9)), Some(("lab-01".into(), "b1".into(), true)));
         assert_eq!(bench.recorder.ready(None, address(9)), Some(("lab-01".into(), "b1".into(), false)));
         let other = DeviceName::parse("lab-02").unwrap();
-        let boot = NewBoot { id: "b2", device: &other, mac: None, vdisk: "debian", target: "t" };
+        let boot =
+            NewBoot { id: "b2", device: &other, mac: None, vdisk: "debian", version: None, target: "t" };
         let _two = bench.recorder.login_at(bench.at(5), &boot, IPXE, peer(9));
         assert_eq!(bench.recorder.ready(None, address(9)), None, "two devices behind one address");
     }

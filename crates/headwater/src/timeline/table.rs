@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 use crate::columns::{align, bytes, columns};
 
 use super::counters::{IoTotals, StageTotals};
-use super::record::{BootRecord, Protocol, Stage, Status, Step, StepKind};
+use super::findings::findings;
+use super::phases::{PhaseName, phases, total};
+use super::record::{BootRecord, Protocol, Stage, Status, Step, StepKind, Tftp};
 use super::time::Millis;
 
 /// The width of the bars of the phases, in characters.
@@ -21,7 +23,8 @@ pub fn boot(record: &BootRecord) -> String {
     let mut text = headline(record);
     text.push_str("\n\n");
     steps(&mut text, record);
-    phases(&mut text, record);
+    time_went(&mut text, record);
+    what_was_slow(&mut text, record);
     sizes(&mut text, record);
     text
 }
@@ -140,12 +143,34 @@ fn stage_rows(rows: &mut Vec<Vec<String>>, stage: Stage, record: &BootRecord) {
     let Some(totals) = totals else { return };
     let mut add = |what: String| rows.push(columns(["", "", "", &what]));
     add(format!("{name} reads: {}{}", io(&totals.reads), throughput(totals)));
+    if totals.read_pattern.busy_us > 0 {
+        add(format!("{name} reads were {}", pattern(totals)));
+    }
     if totals.writes.count > 0 || totals.writes.errors > 0 {
         add(format!("{name} writes: {}", io(&totals.writes)));
     }
     if totals.flushes > 0 || totals.discards > 0 {
         add(format!("{name} flushes: {}, discards: {}", totals.flushes, totals.discards));
     }
+}
+
+/// How the reads came.
+fn pattern(totals: &StageTotals) -> String {
+    let (count, pattern) = (totals.reads.count.max(1), &totals.read_pattern);
+    let percent = |part: u64| part.saturating_mul(100).checked_div(count).unwrap_or(0).min(100);
+    let mut text = format!(
+        "{} % one at a time ({:.1} in flight on average), {} % in order",
+        percent(pattern.alone),
+        pattern.in_flight_average,
+        percent(pattern.sequential)
+    );
+    if let Some(share) = pattern.again_share() {
+        let _ = write!(text, ", {:.0} % of the bytes again", share * 100.0);
+    }
+    if pattern.slow > 0 {
+        let _ = write!(text, ", {} slower than 2 ms", pattern.slow);
+    }
+    text
 }
 
 fn throughput(totals: &StageTotals) -> String {
@@ -180,10 +205,21 @@ fn describe(step: &StepKind) -> (String, String) {
         StepKind::DhcpOffer { address: offered } => ("DHCP offer", address(offered)),
         StepKind::DhcpRequest { client } => ("DHCP request", client.clone()),
         StepKind::DhcpAck { address: given } => ("DHCP ack", address(given)),
-        StepKind::BootFile { name, protocol, size_bytes, took_ms } => (
-            "boot file",
-            format!("{name}, {} by {} in {took_ms} ms", bytes(*size_bytes), protocol.to_uppercase()),
-        ),
+        StepKind::BootFile { name, protocol, size_bytes, took_ms, tftp } => {
+            let rate = size_bytes.saturating_mul(1_000_000).checked_div(took_ms.us());
+            let rate = rate.map_or_else(String::new, |rate| format!(", {}/s", bytes(rate)));
+            let (size, protocol) = (bytes(*size_bytes), protocol.to_uppercase());
+            let tftp = tftp.map_or_else(String::new, blocks);
+            ("boot file", format!("{name}, {size} by {protocol} in {took_ms} ms{rate}{tftp}"))
+        }
+        StepKind::BootFileLost { name, size_bytes, acknowledged_bytes, took_ms, tftp } => {
+            let (part, whole) = (bytes(*acknowledged_bytes), bytes(*size_bytes));
+            let tftp = blocks(*tftp);
+            (
+                "boot file LOST",
+                format!("{name}, {part} of {whole} by TFTP, given up after {took_ms} ms{tftp}"),
+            )
+        }
         StepKind::Script => ("script", "iPXE script handed out".to_owned()),
         StepKind::Login { stage: Stage::First, peer, .. } => {
             ("login, first stage", format!("firmware at {peer}"))
@@ -202,48 +238,51 @@ fn describe(step: &StepKind) -> (String, String) {
     (name.to_owned(), detail)
 }
 
+/// What was negotiated, and what was lost.
+fn blocks(tftp: Tftp) -> String {
+    let Tftp { block_bytes, window_blocks, resent } = tftp;
+    let window = if window_blocks > 1 { format!(" x {window_blocks}") } else { String::new() };
+    let resent = if resent > 0 { format!(", {resent} sent again") } else { String::new() };
+    format!(", blocks of {block_bytes}{window}{resent}")
+}
+
 /// Where the time went until ready, or until the last thing that is known.
-fn phases(text: &mut String, record: &BootRecord) {
-    let script = record.steps.iter().find(|step| step.kind == StepKind::Script).map(|step| step.at_ms);
-    let login = record.first_login_at();
-    let gap_start = record.hand_over.map(|h| Millis::from_us(h.at_ms.us().saturating_sub(h.gap_ms.us())));
-    let second = record.hand_over.map(|hand_over| hand_over.at_ms);
-    let last_request = [&record.second_stage, &record.first_stage];
-    let last_request = last_request.into_iter().flatten().filter_map(|stage| stage.last_request_at_ms).max();
-    let end = record.ready_at_ms.or(last_request);
-    let marks = [
-        ("firmware, DHCP, boot file", script),
-        ("script to first login", login),
-        ("first stage", gap_start.or(if second.is_none() { end } else { None })),
-        ("hand-over gap", second),
-        (
-            if record.ready_at_ms.is_some() { "second stage to ready" } else { "second stage so far" },
-            second.and(end),
-        ),
-    ];
-    let total = marks.iter().filter_map(|(_, at)| *at).max().unwrap_or_default().us();
-    if total == 0 || login.is_none() {
+fn time_went(text: &mut String, record: &BootRecord) {
+    let phases = phases(record);
+    let total = total(&phases).us();
+    if total == 0 {
         return;
     }
     text.push_str("\nWhere the time went\n");
     let mut rows = Vec::new();
-    let mut start = 0;
-    for (name, at) in marks {
-        let Some(at) = at else { continue };
-        let took = at.us().saturating_sub(start);
+    for phase in &phases {
+        let (start, took) = (phase.at_ms.us(), phase.took_ms.us());
+        let name = match (phase.name, record.ready_at_ms) {
+            (PhaseName::SecondStage, Some(_)) => "second stage to ready",
+            (PhaseName::SecondStage, None) => "second stage so far",
+            (name, _) => name.as_str(),
+        };
         let percent = took.saturating_mul(100).saturating_add(total / 2).checked_div(total).unwrap_or(0);
-        let bar = positioned_bar(start, at.us().max(start), total);
-        rows.push(columns([
-            "",
-            name,
-            &bar,
-            &Millis::from_us(took).to_string(),
-            "ms",
-            &format!("{percent} %"),
-        ]));
-        start = start.max(at.us());
+        let bar = positioned_bar(start, start.saturating_add(took), total);
+        rows.push(columns(["", name, &bar, &phase.took_ms.to_string(), "ms", &format!("{percent} %")]));
     }
     text.push_str(&align(&rows, &[3, 5]));
+}
+
+/// What was slow, and what helps.
+fn what_was_slow(text: &mut String, record: &BootRecord) {
+    let found = findings(record);
+    if found.is_empty() {
+        return;
+    }
+    text.push_str("\nWhat stands out\n");
+    for finding in &found {
+        let share = finding.percent.map_or_else(String::new, |percent| format!("{percent} %"));
+        let _ = writeln!(text, "  {share:>5}  {}", finding.what);
+        if let Some(advice) = &finding.advice {
+            let _ = writeln!(text, "         -> {advice}");
+        }
+    }
 }
 
 /// A bar from start to end on a line that stands for `total`.
@@ -334,6 +373,10 @@ mod tests {
         Moment::from_unix_us(1_795_236_426_000_000 + ms * 1000)
     }
 
+    fn range(offset: u64, length: u64) -> block::ByteRange {
+        block::ByteRange::new(block::ByteOffset::new(offset), block::ByteLength::new(length)).unwrap()
+    }
+
     /// A boot with round figures.
     fn sample() -> BootRecord {
         let mut boot =
@@ -346,6 +389,7 @@ mod tests {
             protocol: "tftp".into(),
             size_bytes: 71_680,
             took_ms: Millis::from_us(90_500),
+            tftp: Some(Tftp { block_bytes: 1428, window_blocks: 1, resent: 2 }),
         };
         boot.step(at(400), file);
         boot.step(at(2000), StepKind::Script);
@@ -360,7 +404,7 @@ mod tests {
             first.record(
                 at(2100 + index * 80),
                 Kind::Read,
-                4096 << (index % 3),
+                range(index << 14, 4096 << (index % 3)),
                 Duration::from_micros(150),
                 true,
             );
@@ -368,8 +412,8 @@ mod tests {
         let last = first.last();
         boot.login(at(12_000), login([0, 2, 0x3d, 0, 0, 1], last));
         boot.session_end(at(12_000), "replaced by another session");
-        second.record(at(12_100), Kind::Read, 131_072, Duration::from_micros(900), true);
-        second.record(at(19_000), Kind::Write, 4096, Duration::from_micros(80), true);
+        second.record(at(12_100), Kind::Read, range(0, 131_072), Duration::from_micros(900), true);
+        second.record(at(19_000), Kind::Write, range(0, 4096), Duration::from_micros(80), true);
         boot.ready(at(20_000));
         boot.first_stage = first.totals(at(0));
         boot.second_stage = second.totals(at(0));

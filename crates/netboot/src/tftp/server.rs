@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::packet::{ClientPacket, ErrorCode, MAX_REQUEST_BYTES, Mode, ReadRequest, error};
 use super::transfer::{End, Transfer};
 use crate::boot_files::BootFiles;
-use crate::director::{BootStep, Director};
+use crate::director::{BootStep, Director, TftpFigures};
 use crate::limits::LogGate;
 use crate::neighbours::Neighbours;
 
@@ -173,24 +173,31 @@ impl TftpService {
             let end = drive(address, peer, file, &request).await;
             let took = began.elapsed();
             drop(place);
-            match end {
-                Ok(End::Complete) => {
-                    tracing::info!(%peer, file = request.file, size_bytes, ?took, "boot file sent by TFTP");
-                    if let Some(mac) = neighbours.mac_of(peer.ip()) {
-                        let name = request.file.trim_start_matches('/').to_owned();
-                        director.step(mac, BootStep::BootFile { name, protocol: "tftp", size_bytes, took });
-                    }
+            let name = request.file.trim_start_matches('/').to_owned();
+            let step = match end {
+                Ok((End::Complete, tftp)) => {
+                    tracing::info!(%peer, file = request.file, size_bytes, ?took, ?tftp, "boot file sent by TFTP");
+                    BootStep::BootFile { name, protocol: "tftp", size_bytes, took, tftp: Some(tftp) }
                 }
-                Ok(End::ClientStopped { code, text }) => {
+                Ok((End::ClientStopped { code, text }, _)) => {
                     tracing::debug!(%peer, file = request.file, code, text, "client stopped the TFTP transfer");
+                    return;
                 }
-                Ok(End::Silent { acknowledged_bytes }) => {
-                    tracing::warn!(%peer, file = request.file, acknowledged_bytes, "client fell silent in a TFTP transfer");
+                Ok((End::Silent { acknowledged_bytes }, tftp)) => {
+                    tracing::warn!(%peer, file = request.file, acknowledged_bytes, ?tftp, "client fell silent in a TFTP transfer");
+                    BootStep::BootFileLost { name, size_bytes, acknowledged_bytes, took, tftp }
                 }
-                Ok(End::TooSlow { acknowledged_bytes }) => {
-                    tracing::warn!(%peer, file = request.file, acknowledged_bytes, "TFTP transfer took too long");
+                Ok((End::TooSlow { acknowledged_bytes }, tftp)) => {
+                    tracing::warn!(%peer, file = request.file, acknowledged_bytes, ?tftp, "TFTP transfer took too long");
+                    BootStep::BootFileLost { name, size_bytes, acknowledged_bytes, took, tftp }
                 }
-                Err(error) => tracing::warn!(%peer, file = request.file, %error, "TFTP transfer failed"),
+                Err(error) => {
+                    tracing::warn!(%peer, file = request.file, %error, "TFTP transfer failed");
+                    return;
+                }
+            };
+            if let Some(mac) = neighbours.mac_of(peer.ip()) {
+                director.step(mac, step);
             }
         }
     }
@@ -202,7 +209,7 @@ async fn drive(
     peer: SocketAddr,
     file: Bytes,
     request: &ReadRequest,
-) -> std::io::Result<End> {
+) -> std::io::Result<(End, TftpFigures)> {
     let socket = UdpSocket::bind((address, 0)).await?;
     socket.connect(peer).await?;
     let mut out = Vec::new();
@@ -218,14 +225,15 @@ async fn drive(
             }
         }
         if let Some(end) = transfer.end() {
-            return Ok(end.clone());
+            return Ok((end.clone(), transfer.figures()));
         }
         match tokio::time::timeout_at(transfer.deadline().into(), socket.recv(&mut buffer)).await {
             Ok(Ok(length)) => {
                 transfer.on_datagram(buffer.get(..length).unwrap_or_default(), Instant::now(), &mut out);
             }
             Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
-                return Ok(End::ClientStopped { code: 0, text: "port closed".to_owned() });
+                let end = End::ClientStopped { code: 0, text: "port closed".to_owned() };
+                return Ok((end, transfer.figures()));
             }
             Ok(Err(error)) => return Err(error),
             Err(_elapsed) => transfer.on_time(Instant::now(), &mut out),

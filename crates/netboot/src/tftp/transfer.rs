@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use axum::body::Bytes;
 
 use super::packet::{ClientPacket, RequestedOptions, data, option_acknowledgement};
+use crate::director::TftpFigures;
 
 /// The block size without negotiation (RFC 1350 §2).
 const DEFAULT_BLOCK_BYTES: u16 = 512;
@@ -69,6 +70,8 @@ pub struct Transfer {
     /// A lost block was reported and sent again; until this block is acknowledged, further reports are not believed.
     recovering_to: u64,
     retries: u32,
+    /// Packets that were sent again, the OACK among them.
+    resent: u64,
     deadline: Instant,
     give_up: Instant,
     end: Option<End>,
@@ -97,6 +100,7 @@ impl Transfer {
             sent: 0,
             recovering_to: 0,
             retries: 0,
+            resent: 0,
             deadline: now,
             give_up: later(now, MAX_TRANSFER),
             end: None,
@@ -109,6 +113,13 @@ impl Transfer {
     #[must_use]
     pub fn end(&self) -> Option<&End> {
         self.end.as_ref()
+    }
+
+    /// What was negotiated, and how often packets were sent again.
+    #[must_use]
+    pub fn figures(&self) -> TftpFigures {
+        let Self { block_bytes, window, resent, .. } = *self;
+        TftpFigures { block_bytes, window_blocks: window, resent }
     }
 
     /// When to call [`on_time`](Self::on_time) if nothing comes before.
@@ -142,7 +153,7 @@ impl Transfer {
                 return;
             }
             self.retries = self.retries.saturating_add(1);
-            self.sent = self.acknowledged;
+            self.take_back();
             self.send(now, out);
         }
     }
@@ -172,10 +183,17 @@ impl Transfer {
             if gap && self.acknowledged >= self.recovering_to {
                 // RFC 7440 §4: what follows the acknowledged block was lost.
                 self.recovering_to = self.sent;
-                self.sent = self.acknowledged;
+                self.take_back();
             }
             self.progress(now, out);
         }
+    }
+
+    /// Counts what is in flight as lost: it is sent again.
+    fn take_back(&mut self) {
+        let in_flight = self.sent.saturating_sub(self.acknowledged);
+        self.resent = self.resent.saturating_add(in_flight).saturating_add(u64::from(self.oack.is_some()));
+        self.sent = self.acknowledged;
     }
 
     fn progress(&mut self, now: Instant, out: &mut Vec<Vec<u8>>) {

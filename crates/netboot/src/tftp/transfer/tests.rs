@@ -268,3 +268,22 @@ fn mutated_packets_neither_panic_nor_flood() {
         }
     });
 }
+
+#[test]
+fn what_was_negotiated_and_sent_again_is_told() {
+    let (mut now, mut out) = (Instant::now(), Vec::new());
+    let options = RequestedOptions { blksize: Some(1428), windowsize: Some(4), ..Default::default() };
+    let mut transfer = Transfer::start(Bytes::from(bytes(20_000)), options, now, &mut out);
+    let timeout = |transfer: &mut Transfer, now: &mut Instant, out: &mut Vec<Vec<u8>>| {
+        *now = transfer.deadline();
+        transfer.on_time(*now, out);
+    };
+    timeout(&mut transfer, &mut now, &mut out);
+    assert_eq!(transfer.figures().resent, 1, "the OACK");
+    transfer.on_datagram(&[0, 4, 0, 0], now, &mut out);
+    timeout(&mut transfer, &mut now, &mut out);
+    let figures = TftpFigures { block_bytes: 1428, window_blocks: 4, resent: 5 };
+    assert_eq!(transfer.figures(), figures);
+    transfer.on_datagram(&[0, 4, 0, 2], now, &mut out);
+    assert_eq!(transfer.figures().resent, 7, "two of four blocks were reported lost");
+}
