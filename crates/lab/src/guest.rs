@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::command::spawn;
 use crate::console::{Console, Line, Waited};
 use crate::firmware_variables::{IscsiDisk, iscsi_disk};
-use crate::network::{Network, SERVER_ADDRESS};
+use crate::network::{INTERFACE, Network, SERVER_ADDRESS};
 use crate::qmp;
 
 /// How long a micro guest may take until it is up: about eight times what it takes on an idle machine of two cores.
@@ -39,6 +39,9 @@ const OVMF_VARIABLES: &str = "/usr/share/OVMF/OVMF_VARS_4M.fd";
 /// What Headwater's iSCSI names begin with, and where its targets are, unless it is told otherwise.
 const ISCSI_NAMES: &str = "iqn.2026-11.org.headwater";
 const ISCSI_PORT: u16 = 3260;
+const IPXE_KERNEL: &str = "/usr/lib/ipxe/ipxe.lkrn";
+/// iPXE asks for the machine's address again, without saying that it is iPXE (its user class).
+const PLAIN_PXE_SCRIPT: &str = "#!ipxe\nset user-class PXE\nautoboot\n";
 const IPXE_EFI_ROM: &str = "/usr/lib/ipxe/qemu/efi-virtio.rom";
 
 /// What a device boots by.
@@ -46,6 +49,9 @@ const IPXE_EFI_ROM: &str = "/usr/lib/ipxe/qemu/efi-virtio.rom";
 pub enum Firmware {
     /// SeaBIOS with iPXE as the network card's ROM.
     BiosIpxeRom,
+    /// SeaBIOS with a PXE client that knows TFTP and no scripts, as the ROMs of network cards are: loads its boot file. No such
+    /// ROM is free software; iPXE, told not to say that it is one, stands for it.
+    BiosPxe,
     /// OVMF with its own network driver, by PXE: loads its boot file by TFTP.
     UefiPxe,
     /// OVMF with iPXE as the network card's ROM.
@@ -94,6 +100,10 @@ pub struct GuestSpec {
     pub memory_mib: u32,
     /// Its boot media; it boots from them where its firmware says so.
     pub media: Option<Media>,
+    /// The bridge that its cable ends in; see [`Network::segment`].
+    pub bridge: String,
+    /// Its SMBIOS UUID; `None`: it has none.
+    pub uuid: Option<String>,
 }
 
 impl GuestSpec {
@@ -101,13 +111,26 @@ impl GuestSpec {
     #[must_use]
     pub fn new(name: &str, firmware: Firmware, index: u8) -> Self {
         let mac = format!("52:54:00:77:{:02x}:{:02x}", index >> 4, (index & 15) + 16);
-        Self { name: name.to_owned(), firmware, mac, memory_mib: 1024, media: None }
+        let bridge = INTERFACE.to_owned();
+        Self { name: name.to_owned(), firmware, mac, memory_mib: 1024, media: None, bridge, uuid: None }
     }
 
     /// The same device with boot media.
     #[must_use]
     pub fn with_media(self, kind: MediaKind, file: impl Into<PathBuf>) -> Self {
         Self { media: Some(Media { kind, file: file.into() }), ..self }
+    }
+
+    /// The same device in another segment of the network.
+    #[must_use]
+    pub fn on_bridge(self, bridge: &str) -> Self {
+        Self { bridge: bridge.to_owned(), ..self }
+    }
+
+    /// The same device with this SMBIOS UUID.
+    #[must_use]
+    pub fn with_uuid(self, uuid: &str) -> Self {
+        Self { uuid: Some(uuid.to_owned()), ..self }
     }
 }
 
@@ -135,7 +158,7 @@ impl Guest {
         let monitor = run.socket(&format!("{}.qmp", spec.name));
         // A guest of this name may have run before.
         let _ = std::fs::remove_file(&monitor);
-        let tap = network.tap()?;
+        let tap = network.tap(&spec.bridge)?;
         let mut command = network.command("qemu-system-x86_64");
         command.args(machine_arguments(spec, &tap, &monitor));
         command.args(firmware_arguments(spec, run.folder())?);
@@ -391,6 +414,7 @@ fn machine_arguments(spec: &GuestSpec, tap: &str, monitor: &Path) -> Vec<String>
         spec.memory_mib
     );
     let mut arguments: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+    arguments.extend(spec.uuid.iter().flat_map(|uuid| ["-uuid".to_owned(), uuid.clone()]));
     arguments.extend(["-qmp".to_owned(), format!("unix:{},server=on,wait=off", monitor.display())]);
     arguments
 }
@@ -402,10 +426,17 @@ fn firmware_arguments(spec: &GuestSpec, folder: &Path) -> Result<Vec<String>> {
         Firmware::UefiPxe | Firmware::UefiHttp => ",bootindex=0,romfile=".to_owned(),
         Firmware::UefiIpxeRom => format!(",bootindex=0,romfile={IPXE_EFI_ROM}"),
         // A boot index would put all of the card's boot options before our own.
-        Firmware::UefiIscsi | Firmware::BiosMedia | Firmware::UefiMedia => ",romfile=".to_owned(),
+        Firmware::BiosPxe | Firmware::UefiIscsi | Firmware::BiosMedia | Firmware::UefiMedia => {
+            ",romfile=".to_owned()
+        }
     };
     let mut arguments = vec!["-device".to_owned(), card + &rom];
-    if !matches!(spec.firmware, Firmware::BiosIpxeRom | Firmware::BiosMedia) {
+    if spec.firmware == Firmware::BiosPxe {
+        let script = folder.join("plain-pxe.ipxe");
+        std::fs::write(&script, PLAIN_PXE_SCRIPT)?;
+        let script = script.to_string_lossy().into_owned();
+        arguments.extend(["-kernel", IPXE_KERNEL, "-initrd", &script].map(str::to_owned));
+    } else if !matches!(spec.firmware, Firmware::BiosIpxeRom | Firmware::BiosMedia) {
         let variables = folder.join(format!("{}-variables.fd", spec.name));
         make_variables(spec, &variables)?;
         for (unit, file, mode) in [(0, Path::new(OVMF_CODE), ",readonly=on"), (1, &variables, "")] {

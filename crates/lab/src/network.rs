@@ -22,6 +22,9 @@ pub const SERVER_ADDRESS_V6: &str = "fd77::1";
 /// The address of the site's own DHCP server, where there is one.
 pub const SITE_DHCP_ADDRESS: &str = "10.77.0.2";
 
+/// The relay agent's address in the segment that it joins to the server's network; see [`Network::relay`].
+pub const RELAY_ADDRESS: &str = "10.78.0.1";
+
 /// A lab network; it and everything in it goes when the last user (this, guests, services) is dropped.
 #[derive(Clone)]
 pub struct Network(Arc<Inner>);
@@ -44,11 +47,22 @@ impl Network {
         ip(&["netns", "add", &namespace])?;
         let network = Self(Arc::new(Inner { run, namespace, next_tap: AtomicU32::new(0) }));
         network.ip(&["link", "set", "lo", "up"])?;
-        network.ip(&["link", "add", INTERFACE, "type", "bridge", "stp_state", "0", "forward_delay", "0"])?;
-        network.ip(&["addr", "add", &format!("{SERVER_ADDRESS}/24"), "dev", INTERFACE])?;
+        network.segment(INTERFACE, Some(SERVER_ADDRESS))?;
         network.ip(&["addr", "add", &format!("{SERVER_ADDRESS_V6}/64"), "dev", INTERFACE, "nodad"])?;
-        network.ip(&["link", "set", INTERFACE, "up"])?;
         Ok(network)
+    }
+
+    /// Makes one more segment: a bridge, on which the server has this address of a /24; `None`: it has none, and only a
+    /// [`relay`](Self::relay) joins the two.
+    ///
+    /// # Errors
+    /// Where the kernel lacks bridges.
+    pub fn segment(&self, bridge: &str, address: Option<&str>) -> Result<()> {
+        self.ip(&["link", "add", bridge, "type", "bridge", "stp_state", "0", "forward_delay", "0"])?;
+        if let Some(address) = address {
+            self.ip(&["addr", "add", &format!("{address}/24"), "dev", bridge])?;
+        }
+        self.ip(&["link", "set", bridge, "up"]).map(drop)
     }
 
     /// The namespace's name, for `ip netns exec`.
@@ -124,6 +138,14 @@ impl Network {
     /// # Errors
     /// Where dnsmasq does not start.
     pub fn site_dhcp(&self) -> Result<Service> {
+        self.site_dhcp_with("")
+    }
+
+    /// The same with more lines of dnsmasq's configuration.
+    ///
+    /// # Errors
+    /// As [`site_dhcp`](Self::site_dhcp).
+    pub fn site_dhcp_with(&self, more: &str) -> Result<Service> {
         let site = format!("{}-site", self.0.namespace);
         self.0.run.record_namespace(&site)?;
         ip(&["netns", "add", &site])?;
@@ -135,7 +157,7 @@ impl Network {
         ip(&["-n", &site, "link", "set", "eth0", "up"])?;
         let file = self.0.run.folder().join("site-dhcp.conf");
         let leases = self.0.run.folder().join("site-dhcp.leases");
-        std::fs::write(&file, site_dhcp_configuration(&leases.to_string_lossy()))?;
+        std::fs::write(&file, site_dhcp_configuration(&leases.to_string_lossy()) + more)?;
         let mut command = command_in(&site, "dnsmasq");
         command.args(["--keep-in-foreground", "--log-facility=-"]).arg("-C").arg(&file);
         let mut service = Service::start(self, "site-dhcp", command)?;
@@ -143,12 +165,45 @@ impl Network {
         Ok(service)
     }
 
-    /// Makes a tap on the bridge and gives its name.
-    pub(crate) fn tap(&self) -> Result<String> {
+    /// Starts a router between the server's network and the segment `bridge`, 10.78.0.0/24, in a namespace of its own: it has the address
+    /// [`RELAY_ADDRESS`] there, and dnsmasq on it passes what DHCP clients say on to the server.
+    ///
+    /// # Errors
+    /// Where dnsmasq does not start.
+    pub fn relay(&self, bridge: &str) -> Result<Service> {
+        let router = format!("{}-relay", self.0.namespace);
+        self.0.run.record_namespace(&router)?;
+        ip(&["netns", "add", &router])?;
+        ip(&["-n", &router, "link", "set", "lo", "up"])?;
+        for (end, bridge, inside, address) in [
+            ("relay0", INTERFACE, "up0", "10.77.0.3/24"),
+            ("relay1", bridge, "down0", &format!("{RELAY_ADDRESS}/24")),
+        ] {
+            self.ip(&["link", "add", end, "type", "veth", "peer", "name", inside, "netns", &router])?;
+            self.ip(&["link", "set", end, "master", bridge, "up"])?;
+            ip(&["-n", &router, "addr", "add", address, "dev", inside])?;
+            ip(&["-n", &router, "link", "set", inside, "up"])?;
+        }
+        ip(&["-n", &router, "addr", "add", "fd78::1/64", "dev", "down0", "nodad"])?;
+        self.ip(&["route", "add", "10.78.0.0/24", "via", "10.77.0.3"])?;
+        let mut forward = command_in(&router, "sh");
+        forward.args(["-c", "echo 1 >/proc/sys/net/ipv4/ip_forward"]);
+        crate::command::output(&mut forward)?;
+        let mut command = command_in(&router, "dnsmasq");
+        command.args(["--keep-in-foreground", "--log-facility=-", "--conf-file=/dev/null", "--pid-file="]);
+        command.args(["--port=0", "--log-dhcp", "--enable-ra", "--dhcp-range=fd78::,ra-only"]);
+        command.arg(format!("--dhcp-relay={RELAY_ADDRESS},{SERVER_ADDRESS}"));
+        let mut service = Service::start(self, "relay", command)?;
+        service.wait_until_listening(&[], &[67])?;
+        Ok(service)
+    }
+
+    /// Makes a tap on a bridge and gives its name.
+    pub(crate) fn tap(&self, bridge: &str) -> Result<String> {
         let tap = format!("tap{}", self.0.next_tap.fetch_add(1, Ordering::Relaxed));
         self.ip(&["tuntap", "add", "dev", &tap, "mode", "tap"])
             .context("cannot make a tap: is the `tun` module there?")?;
-        self.ip(&["link", "set", &tap, "master", INTERFACE, "up"])?;
+        self.ip(&["link", "set", &tap, "master", bridge, "up"])?;
         Ok(tap)
     }
 

@@ -23,14 +23,21 @@ pub struct BootFileNames {
     pub bios: String,
     /// UEFI x64, by PXE and by HTTP Boot.
     pub uefi_x64: String,
+    /// UEFI on 32-bit x86; `None`: such machines get no boot file.
+    pub uefi_ia32: Option<String>,
     /// UEFI on 64-bit Arm; `None`: such machines get no boot file.
     pub uefi_arm64: Option<String>,
 }
 
 impl Default for BootFileNames {
-    /// The names in Debian's package `ipxe`, which has none for Arm.
+    /// The names in Debian's package `ipxe`, which has none for 32-bit UEFI and for Arm.
     fn default() -> Self {
-        Self { bios: "undionly.kpxe".to_owned(), uefi_x64: "ipxe.efi".to_owned(), uefi_arm64: None }
+        Self {
+            bios: "undionly.kpxe".to_owned(),
+            uefi_x64: "ipxe.efi".to_owned(),
+            uefi_ia32: None,
+            uefi_arm64: None,
+        }
     }
 }
 
@@ -143,7 +150,8 @@ impl BootFiles {
     /// The first file that cannot be served.
     pub fn load(config: &BootFilesConfig) -> Result<Self, BootFilesError> {
         let names = &config.names;
-        let wanted = [&names.bios, &names.uefi_x64].into_iter().chain(&names.uefi_arm64).chain(&config.extra);
+        let optional = names.uefi_ia32.iter().chain(&names.uefi_arm64);
+        let wanted = [&names.bios, &names.uefi_x64].into_iter().chain(optional).chain(&config.extra);
         let mut files = BTreeMap::new();
         let placed = config.placed.iter().map(|(name, _)| name);
         if let Some(name) = wanted.clone().chain(placed).find(|name| !is_plain_name(name)) {
@@ -179,7 +187,9 @@ impl BootFiles {
     }
 }
 
-fn is_plain_name(name: &str) -> bool {
+/// Whether a boot file may have this name: letters, digits and `._-`, no directories.
+#[must_use]
+pub fn is_plain_name(name: &str) -> bool {
     !name.starts_with('.')
         && !name.is_empty()
         && name.len() <= MAX_NAME_BYTES

@@ -2,11 +2,12 @@
 //!
 //! `packet` and `options` know the wire; `client` turns a packet into a checked client message; `boot` decides what
 //! a client boots; `reply` builds the answer and its destination. `server` (with `leases`) and `proxy` are state
-//! machines without sockets or clocks: message in, outcome out. `driver` owns the sockets.
+//! machines without sockets or clocks: message in, outcome out. `lookout` hears what is odd. `driver` owns the sockets.
 pub mod boot;
 pub mod client;
 pub(crate) mod driver;
 pub mod leases;
+pub mod lookout;
 pub mod options;
 pub mod packet;
 pub mod proxy;

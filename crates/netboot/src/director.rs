@@ -53,6 +53,10 @@ pub enum ClientKind {
     UefiX64Pxe,
     /// UEFI x64 by HTTP Boot (architecture 16).
     UefiX64Http,
+    /// UEFI on 32-bit x86 by PXE (architecture 6).
+    UefiIa32Pxe,
+    /// UEFI on 32-bit x86 by HTTP Boot (architecture 15).
+    UefiIa32Http,
     /// UEFI on 64-bit Arm by PXE (architecture 11).
     UefiArm64Pxe,
     /// UEFI on 64-bit Arm by HTTP Boot (architecture 19).

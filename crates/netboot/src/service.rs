@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use crate::boot_files::{BootFiles, BootFilesConfig, BootFilesError};
 use crate::dhcp::boot::BootServer;
 use crate::dhcp::driver::{DhcpService, Guard, Role};
+use crate::dhcp::lookout::{Expected, Lookout};
 use crate::dhcp::server::Server;
 use crate::dhcp::subnet::{Subnet, SubnetError};
 use crate::dhcp::{PXE_PORT, SERVER_PORT};
@@ -237,6 +238,7 @@ impl NetbootHandle {
             None => (false, "no DHCP"),
         };
         if let Some(role) = role {
+            let expected = if server { Expected::Ours(address) } else { Expected::OneOther };
             let dhcp = DhcpService {
                 interface: name.clone(),
                 socket: sockets::udp("DHCP", name, Ipv4Addr::UNSPECIFIED, SERVER_PORT)?,
@@ -245,6 +247,7 @@ impl NetbootHandle {
                 role,
                 services: services.clone(),
                 guard: Guard::default(),
+                lookout: Lookout::new(expected),
             };
             self.graceful.spawn(dhcp.run(stopped.clone()));
         }

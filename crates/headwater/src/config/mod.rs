@@ -32,7 +32,7 @@ pub(crate) use devices::derived_initiator;
 pub use devices::{Chap, Device, DeviceName, UnknownDevices};
 pub use farm::{CatalogueAt, ServerIdentity};
 pub use nbd::{Nbd, NbdTls, Network, Reader, TlsFiles, unprotected};
-pub use network::{AddressRange, DhcpPool, Interface, InterfaceMode, NetbootFiles};
+pub use network::{AddressRange, DhcpPool, Interface, InterfaceMode, NetbootFiles, RelayedNetwork};
 pub use problem::{Position, Problem, Problems};
 pub use storage::{CacheKind, DirectKernel, ImageFormat, KernelSource, Vdisk, WriteCache};
 pub use values::ByteSize;
@@ -101,6 +101,8 @@ pub struct Config {
     pub netboot: NetbootFiles,
     /// Interfaces with DHCP, proxyDHCP or TFTP.
     pub interfaces: Vec<Interface>,
+    /// Networks behind DHCP relay agents.
+    pub relays: Vec<RelayedNetwork>,
     /// Folders of images, by name.
     pub stores: BTreeMap<String, PathBuf>,
     /// Golden images.
@@ -197,6 +199,7 @@ fn read_root(root: &mut Section<'_>) -> Config {
     let api = api::read(root);
     let netboot = network::read_files(root);
     let interfaces = network::read_interfaces(root);
+    let relays = network::read_relays(root, &interfaces);
     let stores = storage::read_stores(root);
     let vdisks = storage::read_vdisks(root, &stores);
     let write_cache = storage::read_write_cache(root, &state_dir);
@@ -216,6 +219,7 @@ fn read_root(root: &mut Section<'_>) -> Config {
         api,
         netboot,
         interfaces,
+        relays,
         stores,
         vdisks,
         write_cache,

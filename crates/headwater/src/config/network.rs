@@ -1,8 +1,9 @@
-//! `[netboot]` and `[[interface]]`: what firmware is answered, and where.
+//! `[netboot]`, `[[interface]]` and `[[relay]]`: what firmware is answered, and where.
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use netboot::boot_files::{BootFileNames, is_plain_name};
 use netboot::dhcp::subnet::MAX_DNS_SERVERS;
 
 use super::problem::Position;
@@ -20,6 +21,8 @@ const MAX_POOL_ADDRESSES: u32 = 65_536;
 pub struct NetbootFiles {
     /// The directory with iPXE's binaries.
     pub boot_files: PathBuf,
+    /// Which of them firmware of each kind gets.
+    pub names: BootFileNames,
 }
 
 /// `[[interface]]`: a network that machines boot on.
@@ -47,6 +50,15 @@ pub enum InterfaceMode {
     Proxy,
     /// Nothing: another DHCP server names the boot files too.
     None,
+}
+
+/// `[[relay]]`: a network that machines boot on and whose DHCP relay agent sends to us.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RelayedNetwork {
+    /// The interface that the relay agent's packets come in by; its mode is DHCP.
+    pub interface: String,
+    /// What is handed out there; mask and router are set.
+    pub pool: DhcpPool,
 }
 
 /// What a DHCP server hands out.
@@ -100,11 +112,27 @@ impl AddressRange {
 }
 
 pub(super) fn read_files(root: &mut Section<'_>) -> NetbootFiles {
-    let default = PathBuf::from("/usr/lib/ipxe");
-    let Some(mut section) = root.section("netboot") else { return NetbootFiles { boot_files: default } };
-    let boot_files = section.path("boot_files");
+    let mut files =
+        NetbootFiles { boot_files: PathBuf::from("/usr/lib/ipxe"), names: BootFileNames::default() };
+    let Some(mut section) = root.section("netboot") else { return files };
+    if let Some(directory) = section.path("boot_files") {
+        files.boot_files = directory;
+    }
+    let name = |text: &str| {
+        let wrong = "is not a file's name: letters, digits and ._- alone, without directories";
+        if is_plain_name(text) { Ok(text.to_owned()) } else { Err(format!("\"{text}\" {wrong}")) }
+    };
+    let names = &mut files.names;
+    if let Some(bios) = section.string_as("bios", name) {
+        names.bios = bios;
+    }
+    if let Some(uefi_x64) = section.string_as("uefi_x64", name) {
+        names.uefi_x64 = uefi_x64;
+    }
+    names.uefi_ia32 = section.string_as("uefi_ia32", name);
+    names.uefi_arm64 = section.string_as("uefi_arm64", name);
     section.finish();
-    NetbootFiles { boot_files: boot_files.unwrap_or(default) }
+    files
 }
 
 pub(super) fn read_interfaces(root: &mut Section<'_>) -> Vec<Interface> {
@@ -120,6 +148,67 @@ pub(super) fn read_interfaces(root: &mut Section<'_>) -> Vec<Interface> {
         interfaces.push(interface);
     }
     interfaces
+}
+
+/// Reads the networks behind relay agents; each must come in by an interface on which we are the DHCP server.
+pub(super) fn read_relays(root: &mut Section<'_>, interfaces: &[Interface]) -> Vec<RelayedNetwork> {
+    let mut relays: Vec<RelayedNetwork> = Vec::new();
+    for mut section in root.sections("relay") {
+        let interface = section.required("interface", |text| Ok(text.to_owned()));
+        let pool = read_relayed_pool(&mut section);
+        section.finish();
+        let (Some(interface), Some(pool)) = (interface, pool) else { continue };
+        let ours = interfaces.iter().filter_map(|interface| match &interface.mode {
+            InterfaceMode::Dhcp(pool) => Some((interface.name.as_str(), pool)),
+            InterfaceMode::Proxy | InterfaceMode::None => None,
+        });
+        if !ours.clone().any(|(name, _)| name == interface) {
+            let message = format!(
+                "no interface \"{interface}\" has mode \"dhcp\"; relay agents' requests are answered there alone"
+            );
+            section.report("interface", message);
+        }
+        let others = relays.iter().map(|relay| &relay.pool);
+        if let Some(other) =
+            ours.map(|(_, pool)| pool).chain(others).find(|other| other.range.overlaps(pool.range))
+        {
+            let AddressRange { first, last } = other.range;
+            section.report("range", format!("the range overlaps another one: {first}-{last}"));
+        }
+        relays.push(RelayedNetwork { interface, pool });
+    }
+    relays
+}
+
+fn read_relayed_pool(section: &mut Section<'_>) -> Option<DhcpPool> {
+    let address = |text: &str| text.parse().map_err(|_| format!("\"{text}\" is not an IPv4 address"));
+    let range = section.required("range", AddressRange::parse);
+    let netmask = section.required("netmask", address);
+    // Its machines are in another network than we are.
+    let router = section.required("router", address);
+    let dns = read_dns(section);
+    let lease = read_lease(section);
+    Some(DhcpPool { range: range?, netmask: Some(netmask?), router: Some(router?), dns, lease })
+}
+
+fn read_dns(section: &mut Section<'_>) -> Vec<Ipv4Addr> {
+    let dns = section.strings("dns", MAX_DNS_SERVERS, |text| {
+        text.parse().map_err(|_| format!("\"{text}\" is not an IPv4 address"))
+    });
+    dns.unwrap_or_default()
+}
+
+fn read_lease(section: &mut Section<'_>) -> Duration {
+    let lease = section.string_as("lease", |text| {
+        let lease = duration(text)?;
+        let sensible = Duration::from_secs(60)..=Duration::from_secs(366 * 86_400);
+        if sensible.contains(&lease) {
+            Ok(lease)
+        } else {
+            Err(format!("\"{text}\" is not between 1min and 1year"))
+        }
+    });
+    lease.unwrap_or(Duration::from_secs(12 * 3600))
 }
 
 fn read_interface(section: &mut Section<'_>) -> Option<Interface> {
@@ -143,18 +232,8 @@ fn read_interface(section: &mut Section<'_>) -> Option<Interface> {
     let range = section.string_as("range", AddressRange::parse);
     let netmask = section.ipv4("netmask");
     let router = section.ipv4("router");
-    let dns = section.strings("dns", MAX_DNS_SERVERS, |text| {
-        text.parse().map_err(|_| format!("\"{text}\" is not an IPv4 address"))
-    });
-    let lease = section.string_as("lease", |text| {
-        let lease = duration(text)?;
-        let sensible = Duration::from_secs(60)..=Duration::from_secs(366 * 86_400);
-        if sensible.contains(&lease) {
-            Ok(lease)
-        } else {
-            Err(format!("\"{text}\" is not between 1min and 1year"))
-        }
-    });
+    let dns = read_dns(section);
+    let lease = read_lease(section);
     section.finish();
     let (name, mode) = (name?, mode?);
     let mode = match mode.as_str() {
@@ -162,13 +241,7 @@ fn read_interface(section: &mut Section<'_>) -> Option<Interface> {
             if section.value("range").is_none() {
                 section.report("mode", format!("interface \"{name}\": mode \"dhcp\" needs a range of addresses to hand out (range = \"10.0.0.100-10.0.0.199\")"));
             }
-            let pool = DhcpPool {
-                range: range?,
-                netmask,
-                router,
-                dns: dns.unwrap_or_default(),
-                lease: lease.unwrap_or(Duration::from_secs(12 * 3600)),
-            };
+            let pool = DhcpPool { range: range?, netmask, router, dns, lease };
             if pool.router.is_some_and(|router| pool.range.contains(router)) {
                 section.report(
                     "router",

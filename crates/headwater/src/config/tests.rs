@@ -63,10 +63,11 @@ fn every_key_stands_in_the_default_file_and_in_the_documentation() {
         ("catalogue", "postgres"),
         ("http", "listen"),
         ("api", "listen certificate key"),
-        ("netboot", "boot_files"),
+        ("netboot", "boot_files bios uefi_x64 uefi_ia32 uefi_arm64"),
         ("write_cache", "kind directory memory_limit limit warn_percent"),
         ("limits", "bandwidth iops burst_ms"),
         ("interface", "name mode tftp router_advertisements range netmask router dns lease"),
+        ("relay", "interface range netmask router dns lease"),
         ("vdisk", "name store file format versions version boot boot_entry kernel initrd command_line"),
         (
             "device",

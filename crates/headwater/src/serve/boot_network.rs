@@ -8,7 +8,7 @@ use netboot::dhcp::subnet::Subnet;
 use netboot::service::{InterfaceConfig, Mode, NetbootConfig};
 
 use super::explain;
-use crate::config::{Config, DhcpPool, Interface, InterfaceMode};
+use crate::config::{Config, DhcpPool, Interface, InterfaceMode, RelayedNetwork};
 
 /// What the boot services are told; `kernels` are boot files with places of their own, `shelf` is where those out of images are.
 ///
@@ -29,7 +29,7 @@ pub(super) fn config(
         interfaces.push(InterfaceConfig {
             name: interface.name.clone(),
             address: None,
-            mode: mode(interface)?,
+            mode: mode(interface, &config.relays)?,
             tftp: interface.tftp,
             router_advertisements: interface.router_advertisements,
         });
@@ -40,6 +40,7 @@ pub(super) fn config(
         http_port,
         boot_files: BootFilesConfig {
             directories: vec![boot_files.clone()],
+            names: config.netboot.names.clone(),
             placed: kernels,
             shelf,
             ..BootFilesConfig::default()
@@ -53,12 +54,17 @@ pub(super) fn lease_directory(config: &Config) -> PathBuf {
     config.state_dir.join("leases")
 }
 
-fn mode(interface: &Interface) -> anyhow::Result<Mode> {
+fn mode(interface: &Interface, relays: &[RelayedNetwork]) -> anyhow::Result<Mode> {
     match &interface.mode {
         InterfaceMode::None => Ok(Mode::None),
         InterfaceMode::Proxy => Ok(Mode::Proxy),
         InterfaceMode::Dhcp(pool) => {
-            Ok(Mode::Dhcp { subnet: subnet(&interface.name, pool)?, relayed: Vec::new() })
+            let relayed = relays.iter().filter(|relay| relay.interface == interface.name);
+            let relayed = relayed.map(|relay| subnet(&interface.name, &relay.pool));
+            Ok(Mode::Dhcp {
+                subnet: subnet(&interface.name, pool)?,
+                relayed: relayed.collect::<anyhow::Result<_>>()?,
+            })
         }
     }
 }

@@ -579,6 +579,8 @@ fn client_text(client: ClientKind) -> &'static str {
         ClientKind::BiosPxe => "BIOS PXE",
         ClientKind::UefiX64Pxe => "UEFI PXE",
         ClientKind::UefiX64Http => "UEFI HTTP Boot",
+        ClientKind::UefiIa32Pxe => "UEFI 32-bit PXE",
+        ClientKind::UefiIa32Http => "UEFI 32-bit HTTP Boot",
         ClientKind::UefiArm64Pxe => "UEFI Arm PXE",
         ClientKind::UefiArm64Http => "UEFI Arm HTTP Boot",
         ClientKind::Ipxe => "iPXE",

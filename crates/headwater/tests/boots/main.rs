@@ -4,10 +4,12 @@
 //! needs root, and Debian packages that the lab installs. Boots run one after the other: emulation needs the processors.
 mod debian;
 mod faults;
+mod figures;
 mod firmware;
 mod kernels;
 mod media;
 mod nbd_root;
+mod paths;
 mod restarts;
 mod site;
 mod store;

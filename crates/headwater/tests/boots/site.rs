@@ -11,6 +11,19 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_headwater");
 
+/// What `docs/boot-services.md` says for a dnsmasq that names the boot files.
+const NAMES: &str = "dhcp-userclass=set:ipxe,iPXE
+dhcp-match=set:efi64,option:client-arch,7
+dhcp-match=set:efi64,option:client-arch,9
+dhcp-match=set:http,option:client-arch,16
+dhcp-boot=tag:ipxe,http://10.77.0.1:8080/v1/boot/script
+dhcp-boot=tag:!ipxe,tag:http,http://10.77.0.1:8080/boot/ipxe.efi
+dhcp-boot=tag:!ipxe,tag:efi64,ipxe.efi,,10.77.0.1
+dhcp-boot=tag:!ipxe,tag:!efi64,tag:!http,undionly.kpxe,,10.77.0.1
+dhcp-option-force=tag:!ipxe,tag:http,60,HTTPClient
+dhcp-option=tag:ipxe,encap:175,176,1b
+";
+
 /// A device of the configuration. Its machine is the guest with the same index.
 pub(crate) struct Device {
     pub(crate) name: &'static str,
@@ -44,6 +57,8 @@ pub(crate) enum Dhcp {
     Beside,
     /// A site's dnsmasq; Headwater says nothing on DHCP's ports, so that firmware and iPXE learn an address and no more.
     Elsewhere,
+    /// The same; it names the boot files and the script, too.
+    Names,
 }
 
 /// What the server serves.
@@ -93,13 +108,17 @@ impl Site {
         let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         lab::packages::ensure(lab::packages::TEST).unwrap();
         let network = Network::begin(name).unwrap();
-        let site_dhcp = (dhcp != Dhcp::Ours).then(|| network.site_dhcp().unwrap());
+        let site_dhcp = match dhcp {
+            Dhcp::Ours => None,
+            Dhcp::Beside | Dhcp::Elsewhere => Some(network.site_dhcp().unwrap()),
+            Dhcp::Names => Some(network.site_dhcp_with(NAMES).unwrap()),
+        };
         let storage = storage(&network);
         let mut spec = ServerSpec::new(PROGRAM, configuration(&network, dhcp, &storage, devices));
         match dhcp {
             Dhcp::Ours => {}
             Dhcp::Beside => spec.udp_ports.push(4011),
-            Dhcp::Elsewhere => spec.udp_ports.retain(|&port| port != 67),
+            Dhcp::Elsewhere | Dhcp::Names => spec.udp_ports.retain(|&port| port != 67),
         }
         let server = Server::start(&network, spec).unwrap();
         Self { server, _site_dhcp: site_dhcp, network, image, _turn: turn }
@@ -172,7 +191,7 @@ fn configuration(network: &Network, dhcp: Dhcp, storage: &Storage, devices: &[De
     let mode = match dhcp {
         Dhcp::Ours => "mode = \"dhcp\"\nrange = \"10.77.0.100-10.77.0.199\"",
         Dhcp::Beside => "mode = \"proxy\"",
-        Dhcp::Elsewhere => "mode = \"none\"",
+        Dhcp::Elsewhere | Dhcp::Names => "mode = \"none\"",
     };
     let mut text = format!(
         "state_dir = \"{folder}/state\"\nadmin_socket = \"{socket}\"\n\

@@ -46,6 +46,8 @@ impl BootServer {
             ClientKind::BiosPxe => Some(pxe(&self.names.bios)),
             ClientKind::UefiX64Pxe => Some(pxe(&self.names.uefi_x64)),
             ClientKind::UefiX64Http => Some(http(&self.names.uefi_x64)),
+            ClientKind::UefiIa32Pxe => self.names.uefi_ia32.as_deref().map(pxe),
+            ClientKind::UefiIa32Http => self.names.uefi_ia32.as_deref().map(http),
             ClientKind::UefiArm64Pxe => self.names.uefi_arm64.as_deref().map(pxe),
             ClientKind::UefiArm64Http => self.names.uefi_arm64.as_deref().map(http),
             ClientKind::Ipxe => Some(BootInfo { file: self.script_url(message), vendor_class: None }),

@@ -161,7 +161,9 @@ fn client_kind(options: &Options, vendor_class: &[u8], architecture: Option<u16>
     match (pxe, http, architecture) {
         (true, _, Some(0)) => ClientKind::BiosPxe,
         (true, _, Some(7 | 9)) => ClientKind::UefiX64Pxe,
+        (true, _, Some(6)) => ClientKind::UefiIa32Pxe,
         (true, _, Some(11)) => ClientKind::UefiArm64Pxe,
+        (_, true, Some(15)) => ClientKind::UefiIa32Http,
         (_, true, Some(16)) => ClientKind::UefiX64Http,
         (_, true, Some(19)) => ClientKind::UefiArm64Http,
         _ => ClientKind::Other,
@@ -217,7 +219,9 @@ mod tests {
         assert_eq!(kind_of(pxe, Some(7), None), ClientKind::UefiX64Pxe);
         assert_eq!(kind_of(pxe, Some(9), None), ClientKind::UefiX64Pxe);
         assert_eq!(kind_of(pxe, Some(11), None), ClientKind::UefiArm64Pxe);
-        assert_eq!(kind_of(pxe, Some(6), None), ClientKind::Other);
+        assert_eq!(kind_of(pxe, Some(6), None), ClientKind::UefiIa32Pxe);
+        assert_eq!(kind_of(pxe, Some(10), None), ClientKind::Other);
+        assert_eq!(kind_of(http, Some(15), None), ClientKind::UefiIa32Http);
         assert_eq!(kind_of(http, Some(16), None), ClientKind::UefiX64Http);
         assert_eq!(kind_of(http, Some(19), None), ClientKind::UefiArm64Http);
         assert_eq!(kind_of(b"MSFT 5.0", None, None), ClientKind::Other);

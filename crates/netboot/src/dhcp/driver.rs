@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use super::boot::BootServer;
 use super::client::ClientMessage;
 use super::leases::UnixSeconds;
+use super::lookout::Lookout;
 use super::packet::MAX_PACKET_BYTES;
 use super::server::Server;
 use super::{Outcome, proxy};
@@ -36,6 +37,7 @@ pub(crate) struct DhcpService {
     pub(crate) role: Role,
     pub(crate) services: Services,
     pub(crate) guard: Guard,
+    pub(crate) lookout: Lookout,
 }
 
 /// What keeps a peer from costing too much.
@@ -94,6 +96,11 @@ impl DhcpService {
         tracing::debug!(
             interface = self.interface, mac = %message.mac, kind = ?message.kind, firmware = ?message.firmware, "DHCP packet"
         );
+        if let Some(oddity) = self.lookout.hear(&message, now)
+            && let Some(suppressed) = self.guard.gate.open(now)
+        {
+            tracing::warn!(interface = self.interface, suppressed, "{oddity}");
+        }
         let director = &*self.services.director;
         let outcome = match (&mut self.role, port) {
             (_, Port::Pxe) => proxy::handle_boot_request(&self.boot, &message, director),

@@ -54,10 +54,10 @@ fn plain_dhcp_client_and_one_that_is_not_ours_hear_nothing() {
 
 #[test]
 fn pxe_client_of_an_unknown_architecture_is_noted() {
-    let ia32 = message("ovmf-pxe-discover", |packet| packet.options.set(options::ARCHITECTURE, [0, 6]));
+    let arm32 = message("ovmf-pxe-discover", |packet| packet.options.set(options::ARCHITECTURE, [0, 10]));
     for handle in [handle_broadcast, handle_boot_request] {
-        let outcome = handle(&boot_server(), &ia32, &SERVE);
-        assert!(outcome.reply.is_none() && outcome.note.unwrap().contains("architecture 6"));
+        let outcome = handle(&boot_server(), &arm32, &SERVE);
+        assert!(outcome.reply.is_none() && outcome.note.unwrap().contains("architecture 10"));
     }
     let arm = message("ovmf-pxe-discover", |packet| packet.options.set(options::ARCHITECTURE, [0, 11]));
     let outcome = handle_broadcast(&boot_server(), &arm, &SERVE);

@@ -1,10 +1,12 @@
 //! The DHCP server, message by message.
 use std::net::Ipv4Addr;
 
-use netboot::dhcp::boot::read_encapsulated;
+use netboot::boot_files::BootFileNames;
+use netboot::dhcp::boot::{BootServer, read_encapsulated};
 use netboot::dhcp::leases::UnixSeconds;
 use netboot::dhcp::options;
 use netboot::dhcp::packet::Packet;
+use netboot::dhcp::proxy::{handle_boot_request, handle_broadcast};
 use netboot::dhcp::server::Server;
 use netboot::dhcp::subnet::Subnet;
 use netboot::director::{BootStep, ClientKind, DhcpDecision, MacAddress};
@@ -58,6 +60,44 @@ fn each_firmware_gets_its_boot_file() {
         assert_eq!(offer.siaddr, SERVER, "{name}");
         assert_eq!(offer.options.get(options::VENDOR_CLASS), class, "{name}");
         assert_eq!(offer.options.get(options::IPXE), None, "{name}");
+    }
+}
+
+#[test]
+fn firmware_of_every_architecture_gets_the_file_that_is_named_for_it() {
+    let names = BootFileNames {
+        bios: "mine.kpxe".to_owned(),
+        uefi_x64: "snponly.efi".to_owned(),
+        uefi_ia32: Some("ipxe-i386.efi".to_owned()),
+        uefi_arm64: Some("ipxe-arm64.efi".to_owned()),
+    };
+    let boot = BootServer { names, ..boot_server() };
+    let url = |name: &str| format!("http://10.78.0.1:8080/boot/{name}");
+    let (pxe, http) = ("PXEClient:Arch:00000:UNDI:003016", "HTTPClient:Arch:00000:UNDI:003001");
+    let expected = [
+        (pxe, 0, "mine.kpxe".to_owned()),
+        (pxe, 6, "ipxe-i386.efi".to_owned()),
+        (pxe, 7, "snponly.efi".to_owned()),
+        (pxe, 9, "snponly.efi".to_owned()),
+        (pxe, 11, "ipxe-arm64.efi".to_owned()),
+        (http, 15, url("ipxe-i386.efi")),
+        (http, 16, url("snponly.efi")),
+        (http, 19, url("ipxe-arm64.efi")),
+    ];
+    for (class, architecture, file) in expected {
+        let sent = message("ovmf-pxe-discover", |packet| {
+            packet.options.set(options::VENDOR_CLASS, class);
+            packet.options.set(options::ARCHITECTURE, [0, architecture]);
+        });
+        let outcomes = [
+            Server::new(boot.clone(), subnet(), Vec::new()).unwrap().handle(&sent, &SERVE, NOW),
+            handle_broadcast(&boot, &sent, &SERVE),
+            handle_boot_request(&boot, &sent, &SERVE),
+        ];
+        for outcome in &outcomes {
+            let offered = reply(outcome);
+            assert_eq!(offered.options.get(options::BOOT_FILE), Some(file.as_bytes()), "{architecture}");
+        }
     }
 }
 

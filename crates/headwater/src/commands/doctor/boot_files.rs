@@ -5,7 +5,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use netboot::boot_files::{BootFileNames, BootFiles, BootFilesConfig};
+use netboot::boot_files::{BootFiles, BootFilesConfig};
 
 use super::finding::{Finding, Subject};
 use crate::config::Config;
@@ -15,8 +15,12 @@ const HEAD_BYTES: u64 = 4096;
 
 pub(super) fn examine(config: &Config) -> Vec<Finding> {
     let folder = &config.netboot.boot_files;
-    let names = BootFileNames::default();
-    let wanted = BootFilesConfig { directories: vec![folder.clone()], ..BootFilesConfig::default() };
+    let names = &config.netboot.names;
+    let wanted = BootFilesConfig {
+        directories: vec![folder.clone()],
+        names: names.clone(),
+        ..BootFilesConfig::default()
+    };
     let mut findings = Vec::new();
     if let Err(error) = BootFiles::load(&wanted) {
         findings.push(Finding::problem(
@@ -26,15 +30,23 @@ pub(super) fn examine(config: &Config) -> Vec<Finding> {
             "apt install ipxe, or set netboot.boot_files to the directory that has them",
         ));
     }
-    for (name, expected) in [(&names.bios, Machine::Bios), (&names.uefi_x64, Machine::X64)] {
+    let optional = [(&names.uefi_ia32, Machine::X86), (&names.uefi_arm64, Machine::Arm64)];
+    let optional = optional.into_iter().filter_map(|(name, machine)| Some((name.as_ref()?, machine)));
+    for (name, expected) in
+        [(&names.bios, Machine::Bios), (&names.uefi_x64, Machine::X64)].into_iter().chain(optional)
+    {
         let path = folder.join(name);
         let Ok(head) = head(&path) else { continue };
         findings.push(judge(&path, machine(&head), expected));
     }
-    let present = |name: &str| folder.join(name).exists();
-    if !["ipxe-arm64.efi", "snponly-arm64.efi"].into_iter().any(present) {
-        findings
-            .push(Finding::ok(Subject::BootFiles, "no iPXE for 64-bit Arm: such machines are not answered"));
+    for (name, key, machine) in
+        [(&names.uefi_ia32, "uefi_ia32", Machine::X86), (&names.uefi_arm64, "uefi_arm64", Machine::Arm64)]
+    {
+        if name.is_none() {
+            let label = machine.label();
+            let found = format!("no boot file for {label} (netboot.{key}): such machines are not answered");
+            findings.push(Finding::ok(Subject::BootFiles, found));
+        }
     }
     findings
 }
