@@ -42,7 +42,9 @@ pub fn render(plan: &BootPlan, request: &ScriptRequest) -> String {
 /// The script for an iPXE that came without DHCP's URL (boot media, an embedded script): it asks again with its settings.
 #[must_use]
 pub fn introduction() -> String {
-    format!("#!ipxe\nchain --replace {SCRIPT_PATH}?mac=${{netX/mac}}&platform=${{platform}}&uuid=${{uuid}}\n")
+    format!(
+        "#!ipxe\nchain --replace {SCRIPT_PATH}?mac=${{netX/mac:hexhyp}}&platform=${{platform}}&uuid=${{uuid}}\n"
+    )
 }
 
 fn san_script(san: &SanBoot) -> Result<String, &'static str> {
@@ -248,7 +250,7 @@ mod tests {
         request.uuid = Some("x;reboot".to_owned());
         let script = render(&BootPlan::Refuse("no such device".to_owned()), &request);
         assert!(script.contains("echo Headwater: no such device\n"), "{script}");
-        let again = "chain --replace /v1/boot/script?mac=52:54:00:77:00:10&platform=efi ||\n";
+        let again = "chain --replace /v1/boot/script?mac=52-54-00-77-00-10&platform=efi ||\n";
         assert!(script.contains(again), "{script}");
     }
 

@@ -17,12 +17,18 @@ pub fn script_url(
     uuid: Option<&[u8; 16]>,
 ) -> String {
     let uuid = uuid.map(smbios_uuid_text);
-    format!("http://{server}:{http_port}{}", script_path(mac, platform, uuid.as_deref()))
+    let path = path_and_query(&mac.to_string(), platform, uuid.as_deref());
+    format!("http://{server}:{http_port}{path}")
 }
 
-/// The script's path and query.
+/// The script's path and query, for a script of the same server. Without a colon: the iPXE of Debian 12 takes what stands before the first
+/// one for the scheme, wherever that is.
 #[must_use]
 pub fn script_path(mac: MacAddress, platform: Option<&str>, uuid: Option<&str>) -> String {
+    path_and_query(&mac.to_string().replace(':', "-"), platform, uuid)
+}
+
+fn path_and_query(mac: &str, platform: Option<&str>, uuid: Option<&str>) -> String {
     let mut path = format!("{SCRIPT_PATH}?mac={mac}");
     for (key, value) in [("platform", platform), ("uuid", uuid)] {
         if let Some(value) = value {

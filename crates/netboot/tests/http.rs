@@ -113,7 +113,7 @@ async fn ipxe_without_our_url_is_told_to_ask_again_with_its_settings() {
     let (_, body) = site.ask("GET /v1/boot/script HTTP/1.1").await;
     let script = String::from_utf8(body).unwrap();
     assert!(
-        script.contains("chain --replace /v1/boot/script?mac=${netX/mac}&platform=${platform}"),
+        script.contains("chain --replace /v1/boot/script?mac=${netX/mac:hexhyp}&platform=${platform}"),
         "{script}"
     );
     assert!(site.recorder.requests.lock().unwrap().is_empty());
