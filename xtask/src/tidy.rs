@@ -24,6 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("farm", &[]),
     ("control", &["block", "diskimage", "farm", "vdisk"]),
     ("api", &["control", "farm"]),
+    ("web", &["api", "control", "farm"]),
     (
         "headwater",
         &[
@@ -41,6 +42,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "scsi",
             "trace",
             "vdisk",
+            "web",
         ],
     ),
     ("mutate", &[]),
@@ -71,6 +73,7 @@ const PARSER_LINTS: &[&str] =
 /// Crates that we build in several versions, and why.
 const TOLERATED_DUPLICATES: &[(&str, &str)] = &[
     ("getrandom", "ring 0.17, the cryptography under TLS, is still at 0.2"),
+    ("syn", "maud_macros 0.27 is still at 2; at build time alone"),
     ("fallible-iterator", "postgres-protocol 0.6 is still at 0.2; it is 3,000 lines without dependencies"),
 ];
 

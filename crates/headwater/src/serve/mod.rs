@@ -223,7 +223,7 @@ impl Server {
         tokio::task::block_in_place(|| mount.welcome());
         tokio::spawn(serve_admin(admin_listener, mount.router(Door::Local), stopped.clone()));
         if let Some((listener, tls)) = api_listener {
-            tracing::info!(api = %listener.local_addr()?, "the API is served over HTTPS");
+            tracing::info!(api = %listener.local_addr()?, "the console and the API are served over HTTPS");
             tokio::spawn(http::serve(listener, Some(tls), mount.router(Door::Network), stopped));
         }
         log_start(&config, &farm.snapshot(), &iscsi, nbd.get().map(nbd::places), http);

@@ -1,4 +1,4 @@
-//! The REST API at its two doors: the socket of this machine, and HTTPS.
+//! The REST API at its two doors, the socket of this machine and HTTPS; the console stands beside it at the second.
 //!
 //! It needs the catalogue. Where the database was gone at the start, requests are told so until it is back.
 use std::convert::Infallible;
@@ -14,6 +14,7 @@ use control::people::People;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::watch;
+use web::Console;
 
 use crate::admin::Admin;
 use crate::catalogue::FarmLink;
@@ -25,18 +26,19 @@ pub(super) struct Mount {
     people: Arc<People>,
     stopping: watch::Receiver<bool>,
     api: OnceLock<Arc<Api>>,
+    console: OnceLock<Arc<Console>>,
 }
 
 impl Mount {
     pub(super) fn new(farm: Arc<FarmLink>, admin: Arc<Admin>, stopping: watch::Receiver<bool>) -> Arc<Self> {
-        let (people, api) = (Arc::new(People::default()), OnceLock::new());
-        Arc::new(Self { farm, admin, people, stopping, api })
+        let people = Arc::new(People::default());
+        Arc::new(Self { farm, admin, people, stopping, api: OnceLock::new(), console: OnceLock::new() })
     }
 
     /// The routes of a door.
     pub(super) fn router(self: &Arc<Self>, door: Door) -> Router {
-        if let Some(api) = self.api() {
-            return api::router(api, door);
+        if let Some(router) = self.made(door) {
+            return router;
         }
         let (mount, later) = (Arc::clone(self), Arc::new(OnceLock::<Router>::new()));
         Router::new().fallback(move |request: Request| {
@@ -70,10 +72,27 @@ impl Mount {
         Some(Arc::clone(self.api.get_or_init(made)))
     }
 
+    /// The routes of a door, as soon as there is a catalogue. Browsers come over the network alone: none opens a socket.
+    fn made(&self, door: Door) -> Option<Router> {
+        let (api, control) = (self.api()?, self.farm.control()?);
+        let api = api::router(api, door);
+        if door == Door::Local {
+            return Some(api);
+        }
+        let console = self.console.get_or_init(|| {
+            let (people, live) = (Arc::clone(&self.people), Arc::clone(&self.admin));
+            Console::start(control, people, api, live, self.stopping.clone())
+        });
+        Some(web::router(Arc::clone(console)))
+    }
+
     async fn answer(&self, router: &OnceLock<Router>, door: Door, request: Request) -> Response {
-        let Some(api) = self.api() else { return self.not_yet(door, request.uri().path()) };
-        let router = router.get_or_init(|| api::router(api, door)).clone();
-        let answered: Result<Response, Infallible> = TowerToHyperService::new(router).call(request).await;
+        let known = router.get().cloned();
+        let Some(known) = known.or_else(|| self.made(door).map(|made| router.get_or_init(|| made).clone()))
+        else {
+            return self.not_yet(door, request.uri().path());
+        };
+        let answered: Result<Response, Infallible> = TowerToHyperService::new(known).call(request).await;
         answered.unwrap_or_else(|never| match never {})
     }
 

@@ -1,0 +1,132 @@
+//! One device: what it is, what it does now, and how its boots went.
+use api::live::DeviceStatus;
+use axum::http::StatusCode;
+use maud::{Markup, html};
+
+use super::boots::{boots_of, strip, waterfall};
+use super::overview::write_cache;
+use crate::answer::{Answer, Page};
+use crate::ask::Refusal;
+use crate::boot::Boot;
+use crate::door::{Route, Visit};
+use crate::fields::encode;
+use crate::markup::{badge, link, milliseconds, name, status_badge, token, visible};
+use crate::paths;
+use crate::wire::Device;
+
+/// How many boots are listed.
+const SHOWN: usize = 10;
+
+pub(super) fn all() -> Vec<Route> {
+    vec![Route::get("/devices/{device}", page)]
+}
+
+/// What the page shows.
+struct Data {
+    device: Device,
+    status: Option<DeviceStatus>,
+    /// `None`: not for this role.
+    boots: Option<Vec<Boot>>,
+    token: String,
+}
+
+async fn page(visit: Visit) -> Result<Answer, Refusal> {
+    let wanted = visit.parameter("device");
+    // The colon of `name:7` stays one.
+    let path = format!("/v1/devices/{}", encode(wanted).replace("%3A", ":"));
+    let device: Device = visit.ask.get(&path).await?;
+    let status = match visit.ask.get::<DeviceStatus>(&format!("/v1/devices/{}/status", device.id)).await {
+        Ok(status) => Some(status),
+        Err(refusal) if refusal.status == StatusCode::NOT_FOUND => None,
+        Err(refusal) => return Err(refusal),
+    };
+    let boots = match boots_of(&visit.ask, &device.name).await {
+        Ok(boots) => Some(boots),
+        Err(refusal) if refusal.status == StatusCode::FORBIDDEN => None,
+        Err(refusal) => return Err(refusal),
+    };
+    let title = format!("Device {}", device.name);
+    let data = Data { device, status, boots, token: visit.token() };
+    Ok(Page::new(title, "Devices", whole(&data, &visit.path)).into())
+}
+
+fn whole(data: &Data, path: &str) -> Markup {
+    let (device, status) = (&data.device, data.status.as_ref());
+    html! {
+        div.live hx-get=(path) hx-select=".live" hx-trigger="hw:boot from:body" hx-swap="outerHTML" {
+            h1 { (name(&device.name)) " " (status_badge(status.map_or("off", |status| status.status.as_str())))
+                @if device.disabled { " " (badge("calm", "disabled")) } }
+            @if let Some(description) = &device.description { p { (visible(description)) } }
+            p.actions { (buttons(data)) }
+            div.columns { (facts(data)) (personality(device)) }
+            (boots(data))
+        }
+    }
+}
+
+fn buttons(data: &Data) -> Markup {
+    let device = &data.device;
+    let button = |what: &str, label: &str| {
+        html! {
+            form.inline method="post" action=(paths::DEVICES_DO) {
+                (token(&data.token))
+                input type="hidden" name="id" value=(device.id);
+                input type="hidden" name="back" value=(paths::device(device.id));
+                button name="what" value=(what) { (label) }
+            }
+        }
+    };
+    html! {
+        @if device.disabled { (button("enable", "Enable…")) } @else { (button("disable", "Disable…")) }
+        (button("reset", "Forget the boot…"))
+        (button("delete", "Delete…"))
+    }
+}
+
+fn facts(data: &Data) -> Markup {
+    let (device, status) = (&data.device, data.status.as_ref());
+    let disks = device.disks.as_deref().unwrap_or_default();
+    html! { section.panel { h2 { "Device" } dl {
+        dt { "Boots" } dd { @if disks.is_empty() { "nothing: no vDisk is assigned" }
+            @for disk in disks { (name(&disk.vdisk.name)) @if disk.disabled { " (disabled)" } " " } }
+        @if let Some(status) = status { @if let Some(version) = status.version { dt { "Runs" } dd { "version " (version) @if let Some(vdisk) = &status.vdisk { " of " (name(vdisk)) } } } }
+        dt { "Kind" } dd { (device.kind.as_deref().unwrap_or("production")) }
+        dt { "Collection" } dd { (name(&device.collection.name)) " in site " (name(&device.site.name)) }
+        dt { "MAC" } dd.mono { @for mac in &device.macs { (mac) " " } @if device.macs.is_empty() { "–" } }
+        dt { "Address" } dd.mono { (visible(device.address.as_deref().unwrap_or("from DHCP"))) }
+        @if let Some(uuid) = &device.uuid { dt { "UUID" } dd.mono { (visible(uuid)) } }
+        dt { "Initiator" } dd.mono { (visible(status.map(|status| status.initiator.as_str()).or(device.initiator.as_deref()).unwrap_or("–"))) }
+        dt { "Sessions" } dd { (status.map_or(0, |status| status.sessions)) }
+        dt { "Write cache" } dd { (write_cache(status)) }
+    } } }
+}
+
+fn personality(device: &Device) -> Markup {
+    let pairs = device.personality.iter().flatten();
+    html! { section.panel { h2 { "Personality" }
+        @if device.personality.as_ref().is_none_or(std::collections::BTreeMap::is_empty) { p.small { "None: names and values that this device is told when it boots." } }
+        dl { @for (key, value) in pairs { dt { (name(key)) } dd { (visible(value)) } } }
+    } }
+}
+
+fn boots(data: &Data) -> Markup {
+    html! { section.panel { h2 { "Boots" }
+        @match &data.boots {
+            None => p.small { "Boots are shown to whoever may see all devices of the farm." },
+            Some(boots) if boots.is_empty() => p.small { "It has not booted, as far as this server knows." },
+            Some(boots) => {
+                @if let Some(latest) = boots.first() {
+                    p { "The latest, " (link(&paths::boot(&latest.id), &latest.id)) ":" }
+                    (waterfall(latest))
+                }
+                @if boots.len() > 1 { h3 { "Earlier" }
+                    table { tbody { @for boot in boots.iter().skip(1).take(SHOWN) { tr {
+                        td { a href=(paths::boot(&boot.id)) { (visible(&boot.id)) } }
+                        td.number { (milliseconds(boot.span_ms())) }
+                        td.strip { (strip(&boot.phases(), boot.span_ms())) }
+                    } } } }
+                }
+            },
+        }
+    } }
+}

@@ -1,0 +1,455 @@
+//! The devices: a table that is filtered, sorted and cut into pages on the server, and what is done with many at once.
+use std::sync::Arc;
+
+use api::live::DeviceStatus;
+use axum::http::{Method, StatusCode};
+use farm::filter::{Filter, Operator, Term};
+use maud::{Markup, html};
+use serde_json::{Value, json};
+
+use super::overview::write_cache;
+use crate::answer::{Answer, Page};
+use crate::ask::{Ask, Refusal};
+use crate::board::Statuses;
+use crate::door::{Route, Visit, next};
+use crate::fields::Fields;
+use crate::markup::{badge, link, name, same_as, several, status_badge, token, visible, word};
+use crate::paths;
+use crate::said::Said;
+use crate::wire::{Device, List, Named};
+
+/// How many stand on a page.
+const ON_PAGE: usize = 50;
+/// How many names one question to the API holds: a filter has at most 100 terms.
+const NAMES_AT_ONCE: usize = 80;
+/// The most devices that are changed by one form.
+const MAX_AT_ONCE: usize = 1000;
+
+pub(super) fn all() -> Vec<Route> {
+    vec![
+        Route::get(paths::DEVICES, page),
+        Route::get(paths::DEVICES_TABLE, table_part),
+        Route::post(paths::DEVICES_DO, act),
+    ]
+}
+
+/// What the table shows.
+struct Data {
+    devices: List<Device>,
+    statuses: Arc<Statuses>,
+    vdisks: Vec<Named>,
+    collections: Vec<Named>,
+    query: Fields,
+    token: String,
+    /// Why the filter meant nothing.
+    bad_filter: Option<String>,
+}
+
+impl Data {
+    async fn of(visit: &Visit) -> Result<Self, Refusal> {
+        let statuses = visit.console.board.statuses().await;
+        let (devices, vdisks, collections) = tokio::join!(
+            devices(&visit.ask, &visit.query, &statuses),
+            visit.ask.get::<List<Named>>("/v1/vdisks?sort=name&limit=500"),
+            visit.ask.get::<List<Named>>("/v1/collections?sort=name&limit=500"),
+        );
+        let (devices, bad_filter) = match devices {
+            Err(refusal) if refusal.status == StatusCode::BAD_REQUEST => {
+                (List::default(), Some(refusal.answer.message))
+            }
+            other => (other?, None),
+        };
+        let (vdisks, collections) = (vdisks?.items, collections?.items);
+        let (query, token) = (visit.query.clone(), visit.token());
+        Ok(Self { devices, statuses, vdisks, collections, query, token, bad_filter })
+    }
+
+    /// The address of the table with another field.
+    fn with(&self, name: &str, value: &str) -> String {
+        format!("{}{}", paths::DEVICES, self.query.with("cursor", "").with(name, value).query())
+    }
+}
+
+/// The devices of a page.
+async fn devices(ask: &Ask, query: &Fields, statuses: &Statuses) -> Result<List<Device>, Refusal> {
+    let filter = filter(query)?;
+    let sort = Some(query.get("sort")).filter(|sort| !sort.is_empty()).unwrap_or("name");
+    let state = query.get("state");
+    if state.is_empty() {
+        return page_of(ask, &filter, sort, query.get("cursor"), ON_PAGE).await;
+    }
+    // What devices are doing stands in no database: those that do it are asked for by name, group after group.
+    let after = query.get("cursor");
+    let in_state = |device: &&DeviceStatus| device.status == state;
+    let names: Vec<&str> =
+        statuses.by_name.values().filter(in_state).map(|device| device.name.as_str()).collect();
+    let mut found = List { total: names.len() as u64, ..List::default() };
+    for group in names.iter().filter(|name| **name > after).collect::<Vec<_>>().chunks(NAMES_AT_ONCE) {
+        if found.items.len() >= ON_PAGE {
+            break;
+        }
+        let any = Filter::Any(group.iter().map(|name| Filter::equal("name", name)).collect());
+        found.items.extend(page_of(ask, &any.and(filter.clone()), "name", "", NAMES_AT_ONCE).await?.items);
+    }
+    if found.items.len() > ON_PAGE {
+        found.items.truncate(ON_PAGE);
+    }
+    let last = found.items.last().map(|device| device.name.clone());
+    found.next = last.filter(|last| names.iter().any(|name| *name > last.as_str()));
+    Ok(found)
+}
+
+async fn page_of(
+    ask: &Ask,
+    filter: &Filter,
+    sort: &str,
+    cursor: &str,
+    limit: usize,
+) -> Result<List<Device>, Refusal> {
+    let asked = Fields::from([
+        ("filter", filter.to_string().as_str()),
+        ("sort", sort),
+        ("cursor", cursor),
+        ("limit", &limit.to_string()),
+    ]);
+    ask.get(&format!("/v1/devices{}", asked.query())).await
+}
+
+/// What the fields above the table say, in the language of filters.
+fn filter(query: &Fields) -> Result<Filter, Refusal> {
+    let mut filter = Filter::Everything;
+    for (field, of) in
+        [("kind", "kind"), ("vdisk", "vdisk-id"), ("collection", "collection-id"), ("site", "site-id")]
+    {
+        let value = query.get(field);
+        if !value.is_empty() {
+            filter = filter.and(Filter::equal(of, value));
+        }
+    }
+    let disabled = Filter::Term(Term { field: "disabled".to_owned(), compared: None });
+    filter = match query.get("enabled") {
+        "yes" => filter.and(Filter::Not(Box::new(disabled))),
+        "no" => filter.and(disabled),
+        _ => filter,
+    };
+    let text = query.get("q").trim();
+    if !text.is_empty() {
+        filter = filter.and(search(text));
+    }
+    let own: Filter = query
+        .get("filter")
+        .parse()
+        .map_err(|bad: farm::filter::BadFilter| Refusal::new(StatusCode::BAD_REQUEST, bad.to_string()))?;
+    Ok(filter.and(own))
+}
+
+/// Devices that a text could mean: a part of their name, description or address; a MAC address or UUID as a whole.
+pub(super) fn search(text: &str) -> Filter {
+    let plain: String = text.chars().filter(|c| !matches!(c, '*' | '?')).collect();
+    let like = |field: &str| {
+        let compared = Some((Operator::Like, format!("*{plain}*")));
+        Filter::Term(Term { field: field.to_owned(), compared })
+    };
+    let mut any = vec![like("name"), like("description"), like("address")];
+    if text.parse::<farm::model::Mac>().is_ok() {
+        any.push(Filter::equal("mac", text));
+    }
+    if text.parse::<farm::model::Uuid>().is_ok() {
+        any.push(Filter::equal("uuid", text));
+    }
+    Filter::Any(any)
+}
+
+async fn page(visit: Visit) -> Result<Answer, Refusal> {
+    let data = Data::of(&visit).await?;
+    let body = html! {
+        h1 { "Devices" }
+        (filters(&data))
+        (table(&data))
+    };
+    Ok(Page::new("Devices", "Devices", body).into())
+}
+
+async fn table_part(visit: Visit) -> Result<Answer, Refusal> {
+    let data = Data::of(&visit).await?;
+    Ok(Page::new("Devices", "Devices", table(&data)).into())
+}
+
+fn filters(data: &Data) -> Markup {
+    let query = &data.query;
+    let option = |field: &str, value: &str, label: &str| {
+        html! { option value=(value) selected[query.get(field) == value] { (visible(label)) } }
+    };
+    html! { form.filters action=(paths::DEVICES) role="search" aria-label="Filter devices" {
+        label { "Text" input type="search" name="q" value=(query.get("q")) placeholder="name, address, MAC"; }
+        label { "State" select name="state" { (option("state", "", "any"))
+            @for state in ["ready", "first stage", "second stage", "waiting", "disconnected", "off"] { (option("state", state, state)) } } }
+        label { "Kind" select name="kind" { (option("kind", "", "any")) @for kind in ["production", "test", "maintenance"] { (option("kind", kind, kind)) } } }
+        label { "vDisk" select name="vdisk" { (option("vdisk", "", "any")) @for vdisk in &data.vdisks { (option("vdisk", &vdisk.id.to_string(), &vdisk.name)) } } }
+        label { "Collection" select name="collection" { (option("collection", "", "any")) @for collection in &data.collections { (option("collection", &collection.id.to_string(), &collection.name)) } } }
+        label { "Enabled" select name="enabled" { (option("enabled", "", "any")) (option("enabled", "yes", "yes")) (option("enabled", "no", "no")) } }
+        label.wide { "Filter" input name="filter" value=(query.get("filter")) placeholder=r#"name ~ "lab-*" and not disabled"# aria-invalid=[data.bad_filter.as_ref().map(|_| "true")]; }
+        @if !query.get("site").is_empty() { input type="hidden" name="site" value=(query.get("site")); }
+        span.buttons { button.primary { "Filter" } " " a.button href=(paths::DEVICES) { "Clear" } }
+    } }
+}
+
+/// The part that renews itself.
+fn table(data: &Data) -> Markup {
+    let own = format!("{}{}", paths::DEVICES_TABLE, data.query.query());
+    html! {
+        form #device-table method="post" action=(paths::DEVICES_DO) hx-get=(own) hx-trigger="hw:boot from:body, hw:change from:body" hx-swap="outerHTML" {
+            (token(&data.token))
+            input type="hidden" name="back" value=(format!("{}{}", paths::DEVICES, data.query.query()));
+            @if let Some(bad) = &data.bad_filter { p.said.bad role="alert" { "The filter means nothing: " (visible(bad)) } }
+            p.small role="status" { (several(data.devices.total, "device")) @if !data.query.get("state").is_empty() { " " (visible(data.query.get("state"))) } }
+            (bulk(data))
+            div.table { table {
+                thead { tr {
+                    th { input type="checkbox" data-all="id" aria-label="Mark all on this page"; }
+                    th { "State" }
+                    (sortable(data, "name", "Name"))
+                    th { "vDisk" }
+                    (sortable(data, "collection", "Collection"))
+                    (sortable(data, "kind", "Kind"))
+                    th { "MAC, address" }
+                    th { "Write cache" }
+                } }
+                tbody { @for device in &data.devices.items { (row(device, data.statuses.by_name.get(&device.name))) } }
+            } }
+            @if data.devices.items.is_empty() && data.bad_filter.is_none() { p.empty { "No device fits. " } }
+            @if let Some(next) = &data.devices.next {
+                p.pager { @if !data.query.get("cursor").is_empty() { a.button href=(data.with("cursor", "")) { "First" } } a.button href=(format!("{}{}", paths::DEVICES, data.query.with("cursor", next).query())) { "Next " (ON_PAGE) } }
+            } @else if !data.query.get("cursor").is_empty() { p.pager { a.button href=(data.with("cursor", "")) { "First" } } }
+        }
+    }
+}
+
+fn sortable(data: &Data, field: &str, label: &str) -> Markup {
+    let sort = Some(data.query.get("sort")).filter(|sort| !sort.is_empty()).unwrap_or("name");
+    let (up, down) = (sort == field, sort.strip_prefix('-') == Some(field));
+    let other = if up { format!("-{field}") } else { field.to_owned() };
+    let order = if up {
+        Some("ascending")
+    } else if down {
+        Some("descending")
+    } else {
+        None
+    };
+    html! { th aria-sort=[order] { a href=(data.with("sort", &other)) { (label) @if up { " ▲" } @if down { " ▼" } } } }
+}
+
+fn row(device: &Device, status: Option<&DeviceStatus>) -> Markup {
+    let disks = device.disks.as_deref().unwrap_or_default();
+    html! { tr {
+        td { input type="checkbox" name="id" value=(device.id) aria-label=(format!("Mark {}", visible(&device.name))); }
+        td { (status_badge(status.map_or("off", |status| status.status.as_str()))) @if device.disabled { " " (badge("calm", "disabled")) } }
+        th scope="row" { (link(&paths::device(device.id), &device.name)) }
+        td { @if disks.is_empty() { span.none { "none" } } @for disk in disks { (name(&disk.vdisk.name)) " " }
+            @if let Some(version) = status.and_then(|status| status.version) { span.small { "runs v" (version) } } }
+        td { (name(&device.collection.name)) }
+        td { (device.kind.as_deref().unwrap_or("production")) }
+        td.mono { (device.macs.first().map_or("–", String::as_str)) @if let Some(address) = &device.address { br; (visible(address)) } }
+        td { (write_cache(status)) }
+    } }
+}
+
+/// What can be done with marked devices.
+fn bulk(data: &Data) -> Markup {
+    html! { fieldset.bulk { legend { "With marked devices" }
+        select name="what" aria-label="What to do" {
+            option value="assign" { "assign the vDisk" }
+            option value="move" { "move to the collection" }
+            option value="enable" { "enable" }
+            option value="disable" { "disable" }
+            option value="reset" { "forget the boot, end sessions" }
+            option value="delete" { "delete" }
+        }
+        select name="vdisk" aria-label="vDisk to assign" { option value="" { "– vDisk –" } @for vdisk in &data.vdisks { option value=(vdisk.id) { (visible(&vdisk.name)) } } }
+        select name="collection" aria-label="Collection to move to" { option value="" { "– collection –" } @for collection in &data.collections { option value=(collection.id) { (visible(&collection.name)) } } }
+        button { "Go on…" }
+    } }
+}
+
+/// What is to be done with devices.
+enum What {
+    Assign(i64),
+    Move(i64),
+    Enable(bool),
+    Reset,
+    Delete,
+}
+
+impl What {
+    fn of(form: &Fields) -> Result<Self, Refusal> {
+        let bad = |why: &str| Refusal::new(StatusCode::BAD_REQUEST, why);
+        let number = |field: &str, why: &str| form.get(field).parse().map_err(|_| bad(why));
+        Ok(match form.get("what") {
+            "assign" => Self::Assign(number("vdisk", "say which vDisk the marked devices are to boot")?),
+            "move" => {
+                Self::Move(number("collection", "say into which collection the marked devices are to go")?)
+            }
+            "enable" => Self::Enable(true),
+            "disable" => Self::Enable(false),
+            "reset" => Self::Reset,
+            "delete" => Self::Delete,
+            _ => return Err(bad("say what to do with the marked devices")),
+        })
+    }
+
+    /// What it does, with the number of devices that it is done to.
+    fn effect(&self, count: u64, form: &Fields) -> String {
+        let devices = several(count, "device");
+        let target = form.get("target");
+        match self {
+            Self::Assign(_) => format!(
+                "{devices} will boot vDisk {target} at their next boot, and nothing else. What runs, runs on."
+            ),
+            Self::Move(_) => format!("{devices} will belong to the collection {target}. What runs, runs on."),
+            Self::Enable(true) => format!("{devices} will boot again."),
+            Self::Enable(false) => {
+                format!("{devices} will not boot any more. What runs, runs on until its next boot.")
+            }
+            Self::Reset => format!(
+                "The sessions of {devices} end at once: an operating system that runs there loses its disk, and what it wrote into a volatile write cache is gone."
+            ),
+            Self::Delete => format!(
+                "{devices} will be unknown to the farm, with their settings. Their machines boot no more."
+            ),
+        }
+    }
+
+    const fn is_dangerous(&self) -> bool {
+        matches!(self, Self::Reset | Self::Delete | Self::Enable(false))
+    }
+
+    async fn carry_out(&self, ask: &Ask, id: &str) -> Result<Value, Refusal> {
+        let path = format!("/v1/devices/{id}");
+        let patch = |body: Value| async move {
+            ask.send(Method::PATCH, &format!("/v1/devices/{id}"), Some("*"), Some(&body)).await
+        };
+        match self {
+            Self::Assign(vdisk) => patch(json!({ "disks": [{ "vdisk": vdisk }] })).await,
+            Self::Move(collection) => patch(json!({ "collection": collection })).await,
+            Self::Enable(enabled) => patch(json!({ "disabled": !enabled })).await,
+            Self::Reset => ask.send(Method::POST, &format!("{path}/reset"), None, None).await,
+            Self::Delete => ask.send(Method::DELETE, &path, Some("*"), None).await,
+        }
+    }
+
+    /// The command that does it to one device.
+    fn command(&self, device: &str, form: &Fields) -> String {
+        let (device, target) = (word(device), word(form.get("target")));
+        match self {
+            Self::Assign(_) => format!("headwater device set {device} disks={target}"),
+            Self::Move(_) => format!("headwater device set {device} collection={target}"),
+            Self::Enable(enabled) => format!("headwater device set {device} disabled={}", !enabled),
+            Self::Reset => format!("headwater device reset {device}"),
+            Self::Delete => format!("headwater device delete {device}"),
+        }
+    }
+}
+
+/// Asks whether that is meant, and then does it.
+async fn act(visit: Visit) -> Result<Answer, Refusal> {
+    let back = match visit.form.get("back") {
+        "" => paths::DEVICES.to_owned(),
+        back => next(back),
+    };
+    let ids: Vec<&str> =
+        visit.form.all("id").filter(|id| id.bytes().all(|b| b.is_ascii_digit())).take(MAX_AT_ONCE).collect();
+    if ids.is_empty() {
+        return Ok(Answer::Go(back, Some(Said::bad("No device was marked, and nothing was done."))));
+    }
+    let what = match What::of(&visit.form) {
+        Ok(what) => what,
+        Err(refusal) => return Ok(Answer::Go(back, Some(Said::bad(sentence(&refusal.answer.message))))),
+    };
+    if visit.form.get("sure") != "yes" {
+        return confirm(&visit, &what, &ids, &back).await;
+    }
+    let (mut done, mut failed) = (0_u64, Vec::new());
+    for id in &ids {
+        match what.carry_out(&visit.ask, id).await {
+            Ok(_) => done = done.saturating_add(1),
+            Err(refusal) => failed.push(refusal.answer.message),
+        }
+    }
+    let said = if failed.is_empty() {
+        Said::good(format!("Done: {}.", several(done, "device")))
+    } else {
+        let first = failed.first().map(String::as_str).unwrap_or_default();
+        Said::bad(format!(
+            "{} done, {} not. The first reason: {first}",
+            several(done, "device"),
+            failed.len()
+        ))
+    };
+    Ok(Answer::Go(back, Some(said)))
+}
+
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    let first: String = chars.next().into_iter().flat_map(char::to_uppercase).collect();
+    format!("{first}{}.", chars.as_str())
+}
+
+async fn confirm(visit: &Visit, what: &What, ids: &[&str], back: &str) -> Result<Answer, Refusal> {
+    let target = match what {
+        What::Assign(id) => visit.ask.get::<Named>(&format!("/v1/vdisks/{id}")).await?.name,
+        What::Move(id) => visit.ask.get::<Named>(&format!("/v1/collections/{id}")).await?.name,
+        What::Enable(_) | What::Reset | What::Delete => String::new(),
+    };
+    let form = visit.form.with("target", &target);
+    let mut names = Vec::new();
+    for group in ids.chunks(NAMES_AT_ONCE) {
+        let any = Filter::Any(group.iter().map(|id| Filter::equal("id", id)).collect());
+        let group = page_of(&visit.ask, &any, "name", "", NAMES_AT_ONCE).await?;
+        names.extend(group.items.into_iter().map(|device| device.name));
+    }
+    let statuses = visit.console.board.statuses().await;
+    let running = names
+        .iter()
+        .filter(|name| statuses.by_name.get(*name).is_some_and(|status| status.sessions > 0))
+        .count();
+    let first = names.first().cloned().unwrap_or_default();
+    let body = html! {
+        section.dialog .danger[what.is_dangerous()] role="alertdialog" aria-labelledby="ask" {
+            h1 #ask { "Is this meant?" }
+            p { (visible(&what.effect(names.len() as u64, &form))) }
+            @if running > 0 { p { b { (several(running as u64, "device")) " of them run now." } } }
+            p.names { @for device in names.iter().take(30) { (name(device)) " " } @if names.len() > 30 { "and " (names.len().saturating_sub(30)) " more" } }
+            form method="post" action=(paths::DEVICES_DO) {
+                (token(&visit.token()))
+                input type="hidden" name="sure" value="yes";
+                @for field in ["what", "vdisk", "collection", "back"] { input type="hidden" name=(field) value=(visit.form.get(field)); }
+                @for id in ids { input type="hidden" name="id" value=(id); }
+                a.button href=(back) autofocus { "Cancel" }
+                " "
+                button class=(if what.is_dangerous() { "danger" } else { "primary" }) { "Do it to " (several(names.len() as u64, "device")) }
+            }
+            (same_as(&what.command(&first, &form)))
+        }
+    };
+    Ok(Page::new("Is this meant?", "Devices", body).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_above_the_table_become_one_filter() {
+        let query = Fields::from([("kind", "test"), ("q", "lab\"*"), ("filter", "not disabled or name = x")]);
+        assert_eq!(
+            filter(&query).unwrap().to_string(),
+            "(kind = test and (name ~ \"*lab\\\"*\" or description ~ \"*lab\\\"*\" or address ~ \"*lab\\\"*\")) and (not disabled or name = x)"
+        );
+    }
+
+    #[test]
+    fn text_that_is_a_mac_address_is_looked_for_as_one() {
+        assert!(search("52:54:00:77:00:10").to_string().contains("mac = "));
+        assert!(!search("lab").to_string().contains("mac"));
+    }
+}

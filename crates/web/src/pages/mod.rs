@@ -1,0 +1,40 @@
+//! The pages: one file for each, and the table of their addresses.
+mod account;
+mod boots;
+mod device;
+mod devices;
+mod health;
+mod live;
+mod log_in;
+mod overview;
+pub(crate) mod tasks;
+
+use axum::http::StatusCode;
+
+use crate::answer::Answer;
+use crate::ask::Refusal;
+use crate::door::{Route, Visit};
+
+/// All of them.
+pub(crate) fn routes() -> Vec<Route> {
+    [
+        account::all(),
+        boots::all(),
+        device::all(),
+        devices::all(),
+        health::all(),
+        live::all(),
+        log_in::all(),
+        overview::all(),
+        tasks::all(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Where there is nothing.
+pub(crate) async fn nothing_here(visit: Visit) -> Result<Answer, Refusal> {
+    let message = format!("{} is no page of the console", visit.path);
+    Err(Refusal::new(StatusCode::NOT_FOUND, message))
+}

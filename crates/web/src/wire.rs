@@ -1,0 +1,136 @@
+//! Answers of the REST API, as far as pages show them.
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Part of a list.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct List<T> {
+    pub(crate) items: Vec<T>,
+    pub(crate) next: Option<String>,
+    pub(crate) total: u64,
+}
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        Self { items: Vec::new(), next: None, total: 0 }
+    }
+}
+
+/// Another object.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct Reference {
+    pub(crate) id: i64,
+    pub(crate) name: String,
+}
+
+/// What has a name.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Named {
+    pub(crate) id: i64,
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) site: Option<Reference>,
+}
+
+/// A target device.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Device {
+    pub(crate) id: i64,
+    pub(crate) revision: i64,
+    pub(crate) name: String,
+    pub(crate) description: Option<String>,
+    pub(crate) collection: Reference,
+    pub(crate) site: Reference,
+    pub(crate) kind: Option<String>,
+    pub(crate) macs: Vec<String>,
+    pub(crate) uuid: Option<String>,
+    pub(crate) address: Option<String>,
+    pub(crate) initiator: Option<String>,
+    pub(crate) disabled: bool,
+    pub(crate) disks: Option<Vec<Disk>>,
+    pub(crate) write_cache: Option<Value>,
+    pub(crate) personality: Option<BTreeMap<String, String>>,
+}
+
+/// A disk of a device.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Disk {
+    pub(crate) vdisk: Reference,
+    #[serde(default)]
+    pub(crate) disabled: bool,
+}
+
+/// A version of a vDisk.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Version {
+    pub(crate) id: i64,
+    pub(crate) revision: i64,
+    pub(crate) vdisk: Reference,
+    pub(crate) number: u32,
+    pub(crate) kind: String,
+    pub(crate) access: String,
+    pub(crate) state: String,
+    pub(crate) parent: Option<u32>,
+    pub(crate) file: String,
+    pub(crate) comment: String,
+    pub(crate) made_at: String,
+    pub(crate) released_at: Option<String>,
+    pub(crate) length_bytes: Option<u64>,
+    pub(crate) disk_bytes: Option<u64>,
+}
+
+/// Work that takes longer.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Task {
+    pub(crate) id: i64,
+    pub(crate) kind: String,
+    pub(crate) state: String,
+    pub(crate) actor: String,
+    pub(crate) vdisk: Option<Reference>,
+    pub(crate) done: u64,
+    pub(crate) total: u64,
+    pub(crate) percent: Option<u64>,
+    pub(crate) rate: Option<u64>,
+    pub(crate) left_s: Option<u64>,
+    pub(crate) made_at: String,
+    pub(crate) ended_at: Option<String>,
+    pub(crate) result: Option<String>,
+}
+
+impl Task {
+    pub(crate) fn has_ended(&self) -> bool {
+        ["done", "failed", "cancelled"].contains(&self.state.as_str())
+    }
+}
+
+/// A line of a task's log.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct LogLine {
+    pub(crate) at: String,
+    pub(crate) text: String,
+}
+
+/// The log of a task.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Log {
+    pub(crate) lines: Vec<LogLine>,
+}
+
+/// A lease.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Lock {
+    pub(crate) sharing: String,
+    pub(crate) purpose: String,
+    pub(crate) owner: KindName,
+    pub(crate) subject: KindName,
+    pub(crate) since: String,
+}
+
+/// What something is and is called.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct KindName {
+    pub(crate) kind: String,
+    pub(crate) name: String,
+}

@@ -1,0 +1,334 @@
+//! A farm with a console on it, a server that only tells what it is told to tell, and a browser.
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use api::live::{DeviceStatus, Live, ServerStatus, Stats, WriteCacheStatus};
+use api::{Api, Door};
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::{HeaderMap, Method, Request, StatusCode};
+use axum::{Extension, Router};
+use control::people::People;
+use control::{Clock, Control, ControlError, Options};
+use farm::catalogue::Catalogue;
+use farm::model::{DeviceName, Id, Timestamp};
+use farm::snapshot::{SharedSnapshot, Snapshot};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tower::ServiceExt;
+use web::Console;
+
+/// A password that is taken.
+pub(crate) const PASSWORD: &str = "correct-horse-battery";
+
+pub(crate) struct Farm {
+    pub(crate) console: Router,
+    local: Router,
+    control: Arc<Control>,
+    people: Arc<People>,
+    pub(crate) resets: Arc<Mutex<Vec<String>>>,
+    ahead_ms: Arc<AtomicI64>,
+    _stop: watch::Sender<bool>,
+    _folder: tempfile::TempDir,
+}
+
+impl Farm {
+    /// With one site, one server, one store, two collections, two vDisks and three devices.
+    pub(crate) async fn new() -> Self {
+        let farm = Self::empty();
+        let bodies = [
+            ("farm", json!({"name": "Works"})),
+            ("sites", json!({"name": "Main"})),
+            ("servers", json!({"name": "one.example.org", "site": "Main", "addresses": ["10.0.0.1"]})),
+            (
+                "stores",
+                json!({"name": "images", "paths": [{"server": "one.example.org", "path": "/srv/images"}]}),
+            ),
+            ("collections", json!({"name": "lab", "site": "Main"})),
+            ("collections", json!({"name": "office", "site": "Main"})),
+            ("vdisks", json!({"name": "win11", "store": "images"})),
+            ("vdisks", json!({"name": "debian", "store": "images"})),
+            (
+                "devices",
+                json!({"name": "lab-01", "collection": "lab", "macs": ["52:54:00:77:00:10"], "disks": [{"vdisk": "debian"}]}),
+            ),
+            (
+                "devices",
+                json!({"name": "lab-02", "collection": "lab", "macs": ["52:54:00:77:00:11"], "kind": "test"}),
+            ),
+            ("devices", json!({"name": "office-01", "collection": "office", "macs": ["52:54:00:77:00:20"]})),
+        ];
+        for (kind, body) in bodies {
+            farm.root(Method::POST, &format!("/v1/{kind}"), &body).await;
+        }
+        farm
+    }
+
+    /// Without anything.
+    pub(crate) fn empty() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let catalogue = Catalogue::open_file(&folder.path().join("farm.db")).unwrap();
+        let snapshot = Arc::new(SharedSnapshot::new(Snapshot::load(&catalogue).unwrap()));
+        let ahead_ms = Arc::new(AtomicI64::new(0));
+        let told = Arc::clone(&ahead_ms);
+        let clock: Clock = Arc::new(move || {
+            let now: Timestamp = SystemTime::now().into();
+            Timestamp::from_ms(now.ms() + told.load(Ordering::Relaxed))
+        });
+        let options = Options { clock, ..Options::of(Id::new(1).unwrap()) };
+        let control = Control::open(catalogue, snapshot, options);
+        let people = Arc::new(People::default());
+        let (stop, stopping) = watch::channel(false);
+        let resets: Arc<Mutex<Vec<String>>> = Arc::default();
+        let live = Arc::new(ToldServer { resets: Arc::clone(&resets) });
+        let api = Api::new(Arc::clone(&control), Arc::clone(&people), live.clone(), stopping.clone());
+        let network = api::router(Arc::clone(&api), Door::Network);
+        let console = Console::start(Arc::clone(&control), Arc::clone(&people), network, live, stopping);
+        let peer = ConnectInfo(SocketAddr::from(([10, 0, 0, 7], 50_000)));
+        let console = web::router(console).layer(Extension(peer));
+        let local = api::router(api, Door::Local);
+        Self { console, local, control, people, resets, ahead_ms, _stop: stop, _folder: folder }
+    }
+
+    /// Lets the farm's clock go on.
+    pub(crate) fn wait(&self, duration: Duration) {
+        let ms = i64::try_from(duration.as_millis()).unwrap();
+        self.ahead_ms.fetch_add(ms, Ordering::Relaxed);
+    }
+
+    /// What root on the server does, over the REST API.
+    pub(crate) async fn root(&self, method: Method, path: &str, body: &Value) -> Value {
+        let request = Request::builder().method(method).uri(path).header("if-match", "*");
+        let request = request.header("content-type", "application/json");
+        let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+        let response = self.local.clone().oneshot(request.body(body).unwrap()).await.unwrap();
+        let status = response.status();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        assert!(status.is_success(), "{path}: {}", String::from_utf8_lossy(&bytes));
+        if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes).unwrap() }
+    }
+
+    /// A user with a role in the whole farm, or in a collection.
+    pub(crate) async fn user(&self, name: &str, role: &str, collection: Option<&str>) {
+        let user = json!({"name": name, "password": PASSWORD, "must_change_password": false});
+        self.root(Method::POST, "/v1/users", &user).await;
+        let grant = json!({"user": name, "role": role, "collection": collection});
+        self.root(Method::POST, "/v1/grants", &grant).await;
+    }
+
+    /// The token of the first run.
+    pub(crate) fn first_token(&self) -> String {
+        self.people.first_run(&self.control).unwrap().unwrap().token.reveal().to_owned()
+    }
+
+    /// Somebody who is logged in.
+    pub(crate) async fn browser(&self, user: &str) -> Browser {
+        let mut browser = Browser::new(self.console.clone());
+        let seen = browser.post("/log-in", &[("user", user), ("password", PASSWORD)]).await;
+        assert_eq!(seen.status, StatusCode::SEE_OTHER, "{}", seen.text);
+        browser
+    }
+
+    /// An administrator of the farm.
+    pub(crate) async fn ann(&self) -> Browser {
+        self.user("ann", "administrator", None).await;
+        self.browser("ann").await
+    }
+}
+
+/// A page that came.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Seen {
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// As it should be, with all of these in it.
+    pub(crate) fn shows(&self, texts: &[&str]) {
+        assert_eq!(self.status, StatusCode::OK, "{}", self.text);
+        for text in texts {
+            assert!(self.text.contains(text), "{text:?} is missing in {}", self.text);
+        }
+    }
+}
+
+/// Keeps cookies as a browser does, and sends the token that stands in the forms that it is shown.
+pub(crate) struct Browser {
+    console: Router,
+    cookies: Vec<(String, String)>,
+    form_token: String,
+}
+
+impl Browser {
+    pub(crate) const fn new(console: Router) -> Self {
+        Self { console, cookies: Vec::new(), form_token: String::new() }
+    }
+
+    pub(crate) async fn get(&mut self, path: &str) -> Seen {
+        self.send(Method::GET, path, &[], String::new()).await
+    }
+
+    /// As htmx asks.
+    pub(crate) async fn part(&mut self, path: &str) -> Seen {
+        let headers = [("hx-request", "true"), ("hx-current-url", "https://server/devices?q=x")];
+        self.send(Method::GET, path, &headers, String::new()).await
+    }
+
+    /// Sends a form, with the token of the last page.
+    pub(crate) async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Seen {
+        let token = self.form_token.clone();
+        let mut fields = fields.to_vec();
+        fields.push(("form_token", &token));
+        self.send(Method::POST, path, &[], form(&fields)).await
+    }
+
+    pub(crate) async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: String,
+    ) -> Seen {
+        let cookies: Vec<String> =
+            self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut request = Request::builder().method(method).uri(path).header("cookie", cookies.join("; "));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = self.console.clone().oneshot(request.body(Body::from(body)).unwrap()).await.unwrap();
+        let (parts, body) = response.into_parts();
+        for cookie in parts.headers.get_all("set-cookie") {
+            let (pair, attributes) = cookie.to_str().unwrap().split_once(';').unwrap();
+            for attribute in ["Path=/", "Secure", "HttpOnly", "SameSite=Lax"] {
+                assert!(attributes.contains(attribute), "{cookie:?}");
+            }
+            let (name, value) = pair.split_once('=').unwrap();
+            self.cookies.retain(|(known, _)| known != name);
+            if !value.is_empty() {
+                self.cookies.push((name.to_owned(), value.to_owned()));
+            }
+        }
+        let bytes = body.collect().await.unwrap().to_bytes();
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        let mark = "name=\"form_token\" value=\"";
+        if let Some(at) = text.find(mark) {
+            self.form_token = text[at + mark.len()..].split('"').next().unwrap().to_owned();
+        }
+        Seen { status: parts.status, headers: parts.headers, text }
+    }
+}
+
+/// A form as it is sent.
+pub(crate) fn form(fields: &[(&str, &str)]) -> String {
+    let encode = |text: &str| text.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
+    let pairs: Vec<String> =
+        fields.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect();
+    pairs.join("&")
+}
+
+/// A server on which `lab-01` runs and has booted.
+struct ToldServer {
+    resets: Arc<Mutex<Vec<String>>>,
+}
+
+impl Live for ToldServer {
+    fn status(&self) -> ServerStatus {
+        ServerStatus {
+            version: "0.1.0".to_owned(),
+            uptime_s: 3725,
+            iscsi: vec![SocketAddr::from(([127, 0, 0, 1], 3260))],
+            nbd: Vec::new(),
+            http: SocketAddr::from(([127, 0, 0, 1], 80)),
+            devices: 3,
+            sessions: 1,
+            catalogue_change: 0,
+            catalogue_trouble: None,
+        }
+    }
+
+    fn stats(&self) -> Stats {
+        Stats { uptime_us: 1, accounts: Vec::new() }
+    }
+
+    fn metrics(&self) -> String {
+        "# HELP headwater_up up\n".to_owned()
+    }
+
+    fn devices(&self) -> Vec<DeviceStatus> {
+        let status = |name: &str| self.device(&DeviceName::new(name).unwrap());
+        ["lab-01", "lab-02", "office-01"].into_iter().filter_map(status).collect()
+    }
+
+    fn device(&self, name: &DeviceName) -> Option<DeviceStatus> {
+        let runs = name.as_str() == "lab-01";
+        Some(DeviceStatus {
+            name: name.to_string(),
+            mac: None,
+            vdisk: runs.then(|| "debian".to_owned()),
+            version: runs.then_some(2),
+            initiator: format!("iqn.2026-01.org.example:{name}"),
+            status: if runs { "ready" } else { "off" }.to_owned(),
+            boot: runs.then(|| "b1".to_owned()),
+            sessions: u32::from(runs),
+            write_cache: runs.then(|| WriteCacheStatus {
+                used_bytes: 900 << 20,
+                limit_bytes: 1 << 30,
+                fill: "nearly full".to_owned(),
+            }),
+        })
+    }
+
+    fn reset(&self, name: &DeviceName, _: bool) -> Result<(), ControlError> {
+        self.resets.lock().unwrap().push(name.to_string());
+        Ok(())
+    }
+
+    fn boots(&self) -> Result<Vec<Value>, ControlError> {
+        Ok(vec![boot("b1", 1.0)])
+    }
+
+    fn boots_of(&self, wanted: &str) -> Result<Vec<Value>, ControlError> {
+        Ok(match wanted {
+            "lab-01" => vec![boot("b1", 1.0), boot("b0", 1.5)],
+            "b1" => vec![boot("b1", 1.0)],
+            "b0" => vec![boot("b0", 1.5)],
+            _ => Vec::new(),
+        })
+    }
+
+    fn follow(&self) -> mpsc::Receiver<Value> {
+        mpsc::channel(1).1
+    }
+}
+
+/// A boot of `lab-01`, so many times slower than one of four seconds.
+fn boot(id: &str, slower: f64) -> Value {
+    let ms = |ms: f64| ms * slower;
+    let io = |count: u64, bytes: u64| json!({"count": count, "bytes": bytes, "errors": 0, "sizes": [{"up_to_bytes": 4096, "count": count}]});
+    let stage = |from: f64, to: f64, bytes: u64| json!({"first_request_at_ms": from, "last_request_at_ms": to, "reads": io(100, bytes), "writes": io(0, 0), "read_bytes_per_second": 1_000_000});
+    json!({
+        "id": id, "device": "lab-01", "vdisk": "debian", "target": "iqn.x", "status": "ready", "sessions": 1,
+        "started_unix_us": 1_700_000_000_000_000_u64,
+        "steps": [
+            {"at_ms": 0.0, "step": "dhcp-discover", "client": "UEFI PXE"},
+            {"at_ms": 2.0, "step": "dhcp-offer", "address": null},
+            {"at_ms": ms(700.0), "step": "script"},
+            {"at_ms": ms(800.0), "step": "login", "stage": "first", "peer": "10.0.0.9:3000", "protocol": "iscsi", "isid": "40"},
+            {"at_ms": ms(2200.0), "step": "login", "stage": "second", "peer": "10.0.0.9:4000", "protocol": "iscsi", "isid": "00"},
+            {"at_ms": ms(4000.0), "step": "ready"},
+        ],
+        "first_stage": stage(ms(810.0), ms(1800.0), 32 << 20),
+        "hand_over": {"at_ms": ms(2200.0), "gap_ms": ms(400.0)},
+        "second_stage": stage(ms(2210.0), ms(3900.0), 180 << 20),
+        "ready_at_ms": ms(4000.0), "end": null,
+    })
+}

@@ -1,0 +1,138 @@
+//! What pages show, of a sample farm and of names that mean harm.
+use axum::http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::farm::{Browser, Farm};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overview_tells_what_runs_and_what_fills_up() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    let seen = ann.get("/").await;
+    seen.shows(&[
+        "Works",
+        "1 ready",
+        "2 off",
+        "is nearly full",
+        "900 MiB of 1.0 GiB",
+        "up 1 h 2 min",
+        "Main",
+    ]);
+    let part = ann.part("/overview/live").await;
+    part.shows(&["1 ready"]);
+    assert!(!part.text.contains("<html"), "a part is no whole page");
+    ann.get("/overview/live").await.shows(&["<html", "1 ready"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn devices_are_filtered_by_fields_by_state_and_by_what_was_written() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    for (query, shown, hidden) in [
+        ("", &["lab-01", "lab-02", "office-01"][..], &[][..]),
+        ("?state=ready", &["lab-01", "runs v2"], &["lab-02", "office-01"]),
+        ("?q=OFFICE", &["office-01"], &["lab-01"]),
+        ("?q=52:54:00:77:00:11", &["lab-02"], &["lab-01"]),
+        ("?filter=name+~+lab-*+and+kind+%3D+test", &["lab-02"], &["lab-01", "office-01"]),
+        ("?sort=-name", &["aria-sort=\"descending\""], &[]),
+    ] {
+        let seen = ann.part(&format!("/devices/table{query}")).await;
+        seen.shows(shown);
+        for name in hidden {
+            assert!(!seen.text.contains(&format!(">{name}<")), "{query} shows {name}");
+        }
+    }
+    ann.get("/devices?filter=name+~").await.shows(&["The filter means nothing", "aria-invalid"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dangerous_actions_ask_first_with_names_and_numbers() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    let id = |name: &str| {
+        let path = format!("/v1/devices/{name}");
+        let farm = &farm;
+        async move { farm.root(Method::GET, &path, &Value::Null).await["id"].to_string() }
+    };
+    let (one, two) = (id("lab-01").await, id("office-01").await);
+    ann.get("/devices").await;
+    let marked = [("id", one.as_str()), ("id", two.as_str()), ("what", "reset")];
+    let asked = ann.post("/devices/do", &marked).await;
+    asked.shows(&[
+        "2 devices end at once",
+        "1 device",
+        "of them run now",
+        "lab-01",
+        "office-01",
+        "headwater device reset lab-01",
+        "autofocus",
+    ]);
+    assert!(farm.resets.lock().unwrap().is_empty(), "nothing is done before it is meant");
+    ann.post("/devices/do", &[("id", &one), ("id", &two), ("what", "reset"), ("sure", "yes")]).await;
+    assert_eq!(*farm.resets.lock().unwrap(), ["lab-01", "office-01"]);
+    let seen = ann.post("/devices/do", &[("what", "reset")]).await;
+    assert_eq!(seen.header("location"), "/devices");
+    ann.get("/devices").await.shows(&["No device was marked"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn device_page_shows_the_waterfall_of_its_boot_and_compares_it() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    ann.get("/devices/lab-01").await.shows(&[
+        "52:54:00:77:00:10",
+        "first stage reads",
+        "hand-over",
+        "32.0 MiB in 100 requests",
+        "4.00 s",
+    ]);
+    let seen = ann.get("/boots/b1?with=b0").await;
+    seen.shows(&["ready after 4.00 s", "Difference", "−900 ms", "Sizes of reads"]);
+    assert_eq!(ann.get("/boots/b9").await.status, StatusCode::NOT_FOUND);
+    assert_eq!(ann.get("/devices/nobody").await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_mean_harm_are_shown_as_they_are() {
+    let farm = Farm::new().await;
+    let hostile = "<script>alert(1)</script>\u{202e}txt.exe\" onmouseover=\"x";
+    let body = json!({"name": "lab-66", "collection": "lab", "description": hostile, "personality": {"room": hostile}});
+    farm.root(Method::POST, "/v1/devices", &body).await;
+    let mut ann = farm.ann().await;
+    for path in ["/devices", "/devices/lab-66"] {
+        let seen = ann.get(path).await;
+        assert_eq!(seen.status, StatusCode::OK);
+        for harm in ["<script>alert", "\u{202e}", "\" onmouseover"] {
+            assert!(!seen.text.contains(harm), "{path} shows {harm:?}");
+        }
+    }
+    ann.get("/devices/lab-66").await.shows(&["&lt;script&gt;alert(1)&lt;/script&gt;⟨U+202E⟩txt.exe"]);
+    let query = "/devices?q=%3Cscript%3Ealert(1)%3C%2Fscript%3E&state=%22%3E%3Cimg%3E";
+    let seen = ann.get(query).await;
+    assert!(!seen.text.contains("<script>alert") && !seen.text.contains("<img>"), "{}", seen.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_has_a_part_of_the_farm_sees_that_part_and_why_not_the_rest() {
+    let farm = Farm::new().await;
+    farm.user("ops", "operator", Some("lab")).await;
+    let mut ops = farm.browser("ops").await;
+    let seen = ops.get("/devices").await;
+    seen.shows(&["lab-01", "lab-02"]);
+    assert!(!seen.text.contains("office-01"));
+    let seen = ops.get("/").await;
+    assert_eq!(seen.status, StatusCode::FORBIDDEN);
+    assert!(seen.text.contains("takes the role read-only in the whole farm"), "{}", seen.text);
+    let id = farm.root(Method::GET, "/v1/devices/lab-01", &Value::Null).await["id"].to_string();
+    ops.post("/devices/do", &[("id", &id), ("what", "delete"), ("sure", "yes")]).await;
+    ops.get("/devices").await.shows(&["takes the role administrator"]);
+    farm.root(Method::GET, "/v1/devices/lab-01", &Value::Null).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_are_told_whether_the_server_lives_and_is_ready() {
+    let farm = Farm::new().await;
+    let mut nobody = Browser::new(farm.console.clone());
+    assert_eq!(nobody.get("/health").await.text, "ok\n");
+    assert_eq!(nobody.get("/ready").await.text, "ready\n");
+}
