@@ -2,7 +2,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use control::ControlError;
+use control::{Code, ControlError};
 use farm::model::DeviceName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -45,9 +45,62 @@ pub trait Live: Send + Sync + 'static {
     /// Those of the disk that they are kept on.
     fn boots_of(&self, device_or_id: &str) -> Result<Vec<Value>, ControlError>;
 
+    /// Begins to record the block requests of a device. What was recorded of it before is gone. This and what belongs to it
+    /// is left out by servers that record nothing.
+    ///
+    /// # Errors
+    /// [`control::Code::NotFound`] of a device that this server does not know, or why it could not be done.
+    fn trace_start(&self, name: &DeviceName, _wanted: &TraceWanted) -> Result<TraceStatus, ControlError> {
+        Err(ControlError::new(Code::NotFound, format!("this server records no requests of device {name}")))
+    }
+
+    /// Ends a recording. `None`: there is none.
+    fn trace_stop(&self, _name: &DeviceName) -> Option<TraceStatus> {
+        None
+    }
+
+    /// How far a recording is. `None`: there is none.
+    fn trace(&self, _name: &DeviceName) -> Option<TraceStatus> {
+        None
+    }
+
+    /// What was recorded, as the table that `docs/trace.md` describes. `None`: there is nothing.
+    ///
+    /// # Errors
+    /// Those of the disk that it is kept on.
+    fn trace_table(&self, _name: &DeviceName) -> Result<Option<String>, ControlError> {
+        Ok(None)
+    }
+
     /// Each boot under way, and again whenever it changes, until the receiver is dropped. The queue is bounded: a listener
     /// that does not read holds up nobody but itself.
     fn follow(&self) -> mpsc::Receiver<Value>;
+}
+
+/// What is to be recorded of a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TraceWanted {
+    /// Its next boot, and nothing before.
+    pub next_boot: bool,
+    /// Until it says that it is ready.
+    pub until_ready: bool,
+    /// For so many seconds.
+    pub seconds: Option<u64>,
+}
+
+/// How far a recording of block requests is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TraceStatus {
+    /// `waiting` for the next boot, `recording` or `done`.
+    pub state: String,
+    /// Requests recorded.
+    pub recorded: u64,
+    /// Requests that there was no room for.
+    pub dropped: u64,
+    /// The file on the server; it is whole when the recording is done.
+    pub file: String,
+    /// Why it ended early.
+    pub trouble: Option<String>,
 }
 
 /// The server itself.

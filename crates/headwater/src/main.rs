@@ -62,6 +62,7 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
         Command::Serve(args) => serve(&args).map(Answer::text),
         Command::Boots(args) => client(commands::boots::run(args)).map(Answer::text),
         Command::Stats(args) => client(commands::stats::run(args)).map(Answer::text),
+        Command::Trace(args) => client(commands::trace::run(args)).map(Answer::text),
         Command::Status(args) => client(commands::status::run(args)).map(Answer::text),
         Command::Image(args) => client(commands::image::run(args)),
         Command::Init(args) => commands::init::run(&args).map(Answer::text),

@@ -29,7 +29,7 @@ mod table;
 
 use serde::{Deserialize, Serialize};
 
-pub use table::{Appender, read, write};
+pub use table::{Appender, read, text, write};
 
 /// The most requests that are read of one trace: days of a desktop.
 pub const MAX_REQUESTS: usize = 10_000_000;

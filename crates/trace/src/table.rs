@@ -26,6 +26,15 @@ pub fn read(bytes: &[u8]) -> Result<Trace, TraceError> {
     read_table(bytes)
 }
 
+/// A trace's table as text, which is not looked into.
+///
+/// # Errors
+/// The compression is damaged, or it is no text.
+pub fn text(bytes: &[u8]) -> Result<String, TraceError> {
+    let table = if gzip::is_gzip(bytes) { gzip::unpack(bytes, MAX_TABLE_BYTES)? } else { bytes.to_vec() };
+    String::from_utf8(table).map_err(|_| TraceError::NotText { line: 1 })
+}
+
 /// A whole trace as a compressed file.
 #[must_use]
 pub fn write(trace: &Trace) -> Vec<u8> {
@@ -246,6 +255,7 @@ mod tests {
             9,discard,1099511627776,4096,2,7,0\n";
         assert_eq!(gzip::unpack(&write(&sample()), 1000).unwrap(), text.as_bytes());
         assert_eq!(read(text.as_bytes()).unwrap(), sample());
+        assert_eq!(super::text(&write(&sample())).unwrap(), text);
     }
 
     #[test]

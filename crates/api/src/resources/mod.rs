@@ -12,6 +12,7 @@ pub(crate) mod object;
 mod places;
 pub(crate) mod tasks;
 mod tokens;
+mod traces;
 mod users;
 mod vdisks;
 mod version_steps;
@@ -44,6 +45,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         locks::all(),
         audit::all(),
         live::all(),
+        traces::all(),
     ]
     .into_iter()
     .flatten()

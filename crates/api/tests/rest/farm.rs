@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use api::live::{DeviceStatus, Live, ServerStatus, Stats};
+use api::live::{DeviceStatus, Live, ServerStatus, Stats, TraceStatus, TraceWanted};
 use api::{Api, Door};
 use axum::body::Body;
 use axum::extract::ConnectInfo;
@@ -184,6 +184,10 @@ pub(crate) async fn ask(
     Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
 }
 
+fn trace_status(state: &str) -> TraceStatus {
+    TraceStatus { state: state.to_owned(), recorded: 1, dropped: 0, file: "t".to_owned(), trouble: None }
+}
+
 /// A server with one boot and no devices that run.
 struct NoServer {
     resets: Arc<Mutex<Vec<(String, bool)>>>,
@@ -241,6 +245,23 @@ impl Live for NoServer {
 
     fn boots_of(&self, wanted: &str) -> Result<Vec<Value>, ControlError> {
         Ok(if wanted == "b1" { self.boots()? } else { Vec::new() })
+    }
+
+    fn trace_start(&self, _: &DeviceName, wanted: &TraceWanted) -> Result<TraceStatus, ControlError> {
+        let state = if wanted.next_boot { "waiting" } else { "recording" };
+        Ok(trace_status(state))
+    }
+
+    fn trace_stop(&self, name: &DeviceName) -> Option<TraceStatus> {
+        (name.as_str() == "lab-001").then(|| trace_status("done"))
+    }
+
+    fn trace(&self, name: &DeviceName) -> Option<TraceStatus> {
+        self.trace_stop(name)
+    }
+
+    fn trace_table(&self, name: &DeviceName) -> Result<Option<String>, ControlError> {
+        Ok((name.as_str() == "lab-001").then(|| "time_us,operation,offset,length\n".to_owned()))
     }
 
     fn follow(&self) -> mpsc::Receiver<Value> {

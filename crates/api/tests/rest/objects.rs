@@ -314,6 +314,26 @@ async fn every_change_is_in_the_audit_with_who_what_and_before() {
 }
 
 #[tokio::test]
+async fn block_requests_of_a_device_are_recorded_and_given_as_a_table() {
+    let farm = Farm::furnished().await;
+    for name in ["lab-001", "lab-002"] {
+        farm.post("/v1/devices", &json!({"name": name, "collection": "lab"})).await.is(201);
+    }
+    let start = |query: &str| format!("/v1/devices/lab-001/trace/start{query}");
+    let begun = farm.send(Method::POST, &start("?next_boot=true&seconds=9"), &[], None).await.is(200);
+    assert_eq!(begun["state"], "waiting");
+    farm.send(Method::POST, &start("?seconds=0"), &[], None).await.fails(400, "bad-value");
+    let done = farm.send(Method::POST, "/v1/devices/lab-001/trace/stop", &[], None).await.is(200);
+    assert_eq!(done["state"], "done");
+    let table = farm.get("/v1/devices/lab-001/trace/table").await;
+    assert!(table.header("content-type").starts_with("text/csv"));
+    assert!(table.text.starts_with("time_us,operation"));
+    for path in ["/v1/devices/lab-002/trace", "/v1/devices/lab-002/trace/table"] {
+        farm.get(path).await.fails(404, "not-found");
+    }
+}
+
+#[tokio::test]
 async fn what_the_server_knows_is_told_and_devices_are_reset() {
     let farm = Farm::furnished().await;
     farm.post("/v1/devices", &json!({"name": "lab-001", "collection": "lab"})).await.is(201);

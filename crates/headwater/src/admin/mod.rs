@@ -8,6 +8,7 @@ mod boots;
 mod devices;
 mod exposition;
 mod stats;
+mod traces;
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,7 +17,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use ::api::live::{DeviceStatus, Live, ServerStatus, Stats};
+use ::api::live::{DeviceStatus, Live, ServerStatus, Stats, TraceStatus, TraceWanted};
 use control::{Code, ControlError};
 use farm::model::DeviceName;
 use serde_json::Value;
@@ -93,6 +94,22 @@ impl Live for Admin {
     fn boots_of(&self, device_or_id: &str) -> Result<Vec<Value>, ControlError> {
         let boots = boots::of_device_or_id(&self.recorder, device_or_id);
         boots.and_then(|boots| boots::as_values(&boots)).map_err(|error| on_disk(&error))
+    }
+
+    fn trace_start(&self, name: &DeviceName, wanted: &TraceWanted) -> Result<TraceStatus, ControlError> {
+        traces::start(self, name, wanted)
+    }
+
+    fn trace_stop(&self, name: &DeviceName) -> Option<TraceStatus> {
+        traces::stop(self, name)
+    }
+
+    fn trace(&self, name: &DeviceName) -> Option<TraceStatus> {
+        traces::status(self, name)
+    }
+
+    fn trace_table(&self, name: &DeviceName) -> Result<Option<String>, ControlError> {
+        traces::table(self, name)
     }
 
     fn follow(&self) -> mpsc::Receiver<Value> {

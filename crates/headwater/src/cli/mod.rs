@@ -12,6 +12,7 @@ mod farm;
 mod image;
 mod init;
 mod media;
+mod trace;
 
 pub use backup::{BackupArgs, RestoreArgs};
 pub use doctor::DoctorArgs;
@@ -26,6 +27,7 @@ pub use image::{
 };
 pub use init::InitArgs;
 pub use media::{MediaArgs, MediaCreateArgs, MediaVerb, Order};
+pub use trace::{RecordArgs, ShowArgs, TraceArgs, TraceVerb};
 
 use crate::commands::farm::nouns::CHANGEABLE;
 
@@ -117,6 +119,8 @@ pub enum Command {
     Audit(NounArgs<AuditVerb>),
     /// Show what the disks are doing: requests, throughput, latencies, page cache hits
     Stats(StatsArgs),
+    /// Traces: the block requests of a device, recorded, looked at, replayed
+    Trace(TraceArgs),
     /// Show whether the server runs, and where it listens
     Status(ClientArgs),
     /// Work on disk images: files on this machine, no server needed

@@ -113,7 +113,7 @@ fn store(directory: &Path) -> anyhow::Result<BootStore> {
 }
 
 /// An answer in the format that was asked for.
-pub(super) fn print<T: serde::Serialize>(
+pub(in crate::commands) fn print<T: serde::Serialize>(
     answer: &T,
     output: Output,
     table: impl Fn(&T) -> String,

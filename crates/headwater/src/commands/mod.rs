@@ -11,6 +11,7 @@ mod live;
 pub mod media;
 pub mod stats;
 pub mod status;
+pub mod trace;
 
 /// The catalogue, in the state directory.
 const CATALOGUE_FILE: &str = "farm.db";

@@ -7,6 +7,7 @@
 //! - [`recorder`] keeps the boots that are under way, and [`store`] their files, one for each boot.
 //! - [`pattern`] tells how reads come. [`phases`], [`findings`] and [`compare`] are pure: where the time of a boot went, what was
 //!   slow about it and what helps, and how two boots differ.
+//! - [`tracer`] records the requests themselves, where it is asked to.
 //! - [`table`] is what administrators show each other.
 //!
 //! What each figure means and where it is measured stands in `docs/timeline.md`.
@@ -20,6 +21,7 @@ pub mod recorder;
 pub mod store;
 pub mod table;
 pub mod time;
+pub mod tracer;
 
 pub use record::{BootRecord, Status};
 pub use recorder::Recorder;

@@ -17,6 +17,7 @@ use super::counters::{Kind, StageCounters};
 use super::record::{BootRecord, Login, Program, Stage, StepKind, Tftp, WriteCacheFill};
 use super::store::BootStore;
 use super::time::{Clock, Millis, Moment};
+use super::tracer::{Began, Switch, Tracer};
 use crate::config::DeviceName;
 
 /// How long steps wait for the script that begins their boot.
@@ -42,6 +43,7 @@ const MAX_RECENT: usize = 64;
 pub struct Recorder {
     clock: Clock,
     store: BootStore,
+    tracer: Tracer,
     table: Mutex<Table>,
     changed: watch::Sender<u64>,
 }
@@ -85,6 +87,14 @@ pub struct NewBoot<'a> {
     pub version: Option<u64>,
     /// The target's name.
     pub target: &'a str,
+}
+
+impl NewBoot<'_> {
+    /// What a trace of it is called.
+    fn title(&self) -> String {
+        let version = self.version.map_or_else(String::new, |version| format!(" version {version}"));
+        format!("device {}, vDisk {}{version}, boot {}", self.device.as_str(), self.vdisk, self.id)
+    }
 }
 
 /// A boot as followers see it.
@@ -160,7 +170,8 @@ impl Recorder {
                 table.live.insert(device.clone(), open);
             }
         }
-        Arc::new(Self { clock, store, table: Mutex::new(table), changed: watch::Sender::new(0) })
+        let tracer = Tracer::new(&store.traces());
+        Arc::new(Self { clock, store, tracer, table: Mutex::new(table), changed: watch::Sender::new(0) })
     }
 
     /// The clock that all moments come from.
@@ -173,6 +184,12 @@ impl Recorder {
     #[must_use]
     pub fn store(&self) -> &BootStore {
         &self.store
+    }
+
+    /// What is recorded of which device.
+    #[must_use]
+    pub fn tracer(&self) -> &Tracer {
+        &self.tracer
     }
 
     /// Wakes up whenever something happened; requests alone do not count.
@@ -270,23 +287,27 @@ impl Recorder {
         if table.by_id(boot.device, boot.id).is_none() {
             table.insert(boot.device, LiveBoot::new(boot, now), now);
         }
-        let counters = match table.by_id(boot.device, boot.id) {
+        let (counters, stage) = match table.by_id(boot.device, boot.id) {
             Some(live) => {
                 live.peer = peer;
                 let first_stage_last = live.first.last();
                 let login = Login { program, peer, first_stage_last };
                 live.record.version = boot.version.or(live.record.version);
                 match live.touch().login(now, login) {
-                    Stage::First => Arc::clone(&live.first),
-                    Stage::Second => Arc::clone(&live.second),
+                    Stage::First => (Arc::clone(&live.first), trace::Stage::First),
+                    Stage::Second => (Arc::clone(&live.second), trace::Stage::Second),
                 }
             }
-            None => Arc::default(),
+            None => (Arc::default(), trace::Stage::Second),
         };
         drop(table);
         self.notify();
+        let title = boot.title();
+        let switch = self.tracer.login(boot.device, Began { boot: boot.id, title: &title, now });
         SessionTap {
             counters,
+            switch,
+            stage,
             clock: self.clock,
             recorder: Arc::clone(self),
             device: boot.device.clone(),
@@ -311,6 +332,9 @@ impl Recorder {
         }
         let found = (boot.record.device.clone(), boot.record.id.clone(), first);
         drop(table);
+        if let Some(device) = DeviceName::parse(&found.0).ok().filter(|_| first) {
+            self.tracer.ready(&device);
+        }
         self.notify();
         Some(found)
     }
@@ -369,6 +393,7 @@ impl Recorder {
     /// Writes the files of the boots that changed since they were written, each at most once in `every`.
     pub fn save_changed(&self, every: Duration) {
         let (now, every) = (self.clock.now(), Millis::from(every));
+        self.tracer.write(now);
         let mut records = Vec::new();
         {
             let mut table = self.lock();
@@ -492,10 +517,35 @@ impl Table {
 #[derive(Debug)]
 pub struct SessionTap {
     counters: Arc<StageCounters>,
+    switch: Arc<Switch>,
+    stage: trace::Stage,
     clock: Clock,
     recorder: Arc<Recorder>,
     device: DeviceName,
     id: String,
+}
+
+impl SessionTap {
+    fn count(&self, kind: Kind, range: ByteRange, latency: Duration, ok: bool) {
+        let now = self.clock.now();
+        self.counters.record(now, kind, range, latency, ok);
+        if !self.switch.is_on() {
+            return;
+        }
+        let kind = match kind {
+            Kind::Read => trace::Kind::Read,
+            Kind::Write => trace::Kind::Write,
+            Kind::Flush => trace::Kind::Flush,
+            Kind::Discard => trace::Kind::Discard,
+        };
+        let (offset, length) = match kind {
+            trace::Kind::Flush => (0, 0),
+            _ => (range.start().get(), range.length().get()),
+        };
+        let latency_us = Millis::from(latency).us();
+        let request = trace::Request { at_us: 0, kind, offset, length, stage: self.stage, latency_us, ok };
+        self.switch.push(now, request);
+    }
 }
 
 impl SessionObserver for SessionTap {
@@ -506,7 +556,7 @@ impl SessionObserver for SessionTap {
             RequestKind::Flush => Kind::Flush,
             RequestKind::Discard => Kind::Discard,
         };
-        self.counters.record(self.clock.now(), kind, range, latency, ok);
+        self.count(kind, range, latency, ok);
     }
 
     fn ended(&self, how: SessionEnd) {
@@ -525,7 +575,7 @@ impl ExportObserver for SessionTap {
             RequestKind::Trim | RequestKind::WriteZeroes => Kind::Discard,
             RequestKind::Cache | RequestKind::BlockStatus => return,
         };
-        self.counters.record(self.clock.now(), kind, done.range, done.latency, done.result.is_ok());
+        self.count(kind, done.range, done.latency, done.result.is_ok());
     }
 
     fn ended(&self, how: ConnectionEnd) {

@@ -26,6 +26,11 @@ impl BootStore {
         Self { directory: state_dir.join("boots"), kept }
     }
 
+    /// Where recorded traces are kept.
+    pub(super) fn traces(&self) -> PathBuf {
+        self.directory.with_file_name("traces")
+    }
+
     /// Stores a boot; the device's oldest ones go.
     ///
     /// # Errors

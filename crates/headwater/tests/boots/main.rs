@@ -13,5 +13,6 @@ mod paths;
 mod restarts;
 mod site;
 mod store;
+mod traces;
 mod versions;
 mod write_cache;

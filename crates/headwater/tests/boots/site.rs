@@ -9,7 +9,7 @@ use serde_json::Value;
 /// Emulated machines take all processors: one site at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_headwater");
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_headwater");
 
 /// What `docs/boot-services.md` says for a dnsmasq that names the boot files.
 const NAMES: &str = "dhcp-userclass=set:ipxe,iPXE
