@@ -219,6 +219,7 @@ fn places(change: &mut Change<'_>) -> Result<ServerId, farm::catalogue::Catalogu
             disabled: false,
             template: None,
             newcomers: None,
+            guest: farm::model::GuestSettings::default(),
         })?;
     }
     for number in 0..VDISKS {

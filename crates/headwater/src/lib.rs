@@ -14,6 +14,7 @@
 pub mod admin;
 pub mod catalogue;
 pub mod cli;
+pub mod cloud;
 pub mod columns;
 pub mod commands;
 pub mod config;

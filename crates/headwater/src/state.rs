@@ -24,6 +24,9 @@ pub struct DeviceState {
     /// The current boot writes its vDisk itself, and what it wrote last may be in the server's memory alone.
     #[serde(default)]
     pub unsettled: bool,
+    /// The boot that has been told its secrets.
+    #[serde(default)]
+    pub secrets_told: Option<String>,
 }
 
 /// The devices' files, `<state>/devices/<device>.json`.
@@ -104,6 +107,7 @@ mod tests {
             handed_out: vec!["b2".into()],
             disk: None,
             unsettled: true,
+            secrets_told: Some("b1".into()),
         };
         states.save(&device, &state).unwrap();
         assert_eq!(DeviceStates::new(dir.path()).load(&device).unwrap(), state);

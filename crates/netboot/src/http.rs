@@ -129,7 +129,8 @@ fn firmware_name(platform: &str) -> String {
 }
 
 /// Our address on the way to `peer`: the one that the kernel would send from. No packet is sent.
-fn local_address(peer: IpAddr) -> Option<IpAddr> {
+#[must_use]
+pub fn local_address(peer: IpAddr) -> Option<IpAddr> {
     let peer = peer.to_canonical();
     let any: IpAddr =
         if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };

@@ -8,8 +8,9 @@ use farm::csv::devices::parse;
 use farm::filter::Filter;
 use farm::model::{
     ByteSize, Chap, ChapUser, Collection, Description, Device, DeviceDisk, DeviceKind, DeviceLimits,
-    DeviceName, DeviceProfile, Disks, InitiatorName, LocalDisk, Mac, Macs, MenuText, ObjectKind, Personality,
-    PersonalityKey, PersonalityValue, SecretName, Stored, Uuid, Vdisk, WriteCacheKind, WriteCacheOverride,
+    DeviceName, DeviceProfile, Disks, GuestSettings, InitiatorName, LocalDisk, Mac, Macs, MenuText,
+    ObjectKind, Personality, PersonalityKey, PersonalityValue, SecretName, SshKeys, Stored, UserData, Uuid,
+    Vdisk, WriteCacheKind, WriteCacheOverride,
 };
 use farm::rules::permission::{Action, Place};
 use schemars::JsonSchema;
@@ -55,7 +56,7 @@ pub(super) fn all() -> Vec<Operation> {
             "/v1/devices/{device}/copy-profile",
             "copyDeviceProfile",
             "devices",
-            "Gives other devices what this one gets: kind, vDisks, local disk, write cache, limits, personality.",
+            "Gives other devices what this one gets: kind, vDisks, local disk, write cache, limits, personality, user data.",
             copy_profile,
         )
         .takes::<CopyBody>()
@@ -114,6 +115,13 @@ pub(crate) struct DeviceBody {
     /// What is told to the system that runs on it.
     #[serde(default)]
     personality: Option<BTreeMap<String, String>>,
+    /// User data for cloud-init, a template: `{{device}}`, `{{personality.Room|none}}`; null: that of the collection.
+    #[serde(default)]
+    user_data: Option<Plain<UserData>>,
+    /// Public keys that may log in over SSH, besides those of the collection.
+    #[serde(default)]
+    #[schemars(length(max = 32))]
+    ssh_keys: Option<Vec<String>>,
 }
 
 /// What an initiator must prove: the user, and the name under which the secret is kept on the servers.
@@ -223,6 +231,8 @@ impl Resource for Devices {
                 requests_per_second: profile.limits.requests_per_second,
             }),
             personality: Some(values.map(|(key, value)| (key.to_string(), value.to_string())).collect()),
+            user_data: profile.guest.user_data.clone().map(Plain),
+            ssh_keys: Some(profile.guest.ssh_keys.clone().into()),
         })
     }
 
@@ -246,7 +256,9 @@ impl Resource for Devices {
             || body.local_disk.is_some()
             || body.write_cache.is_some()
             || body.limits.is_some()
-            || body.personality.is_some();
+            || body.personality.is_some()
+            || body.user_data.is_some()
+            || body.ssh_keys.is_some();
         let profile = match collection.template {
             Some(template) if old.is_none() && !says_what_it_gets => reader.get(template)?.value.profile,
             _ => profile(reader, &body)?,
@@ -301,7 +313,17 @@ fn profile(reader: &mut Reader<'_>, body: &DeviceBody) -> Result<DeviceProfile, 
             requests_per_second: limits.and_then(|limits| limits.requests_per_second),
         },
         personality: personality(body.personality.iter().flatten())?,
+        guest: guest(body.user_data.clone(), body.ssh_keys.clone().unwrap_or_default())?,
     })
+}
+
+/// What operating systems are told, of a device or a collection.
+pub(super) fn guest(
+    user_data: Option<Plain<UserData>>,
+    ssh_keys: Vec<String>,
+) -> Result<GuestSettings, ControlError> {
+    let ssh_keys = SshKeys::new(ssh_keys).map_err(|bad| ControlError::bad_value("ssh_keys", bad))?;
+    Ok(GuestSettings { user_data: user_data.map(|data| data.0), ssh_keys })
 }
 
 fn personality<'a>(

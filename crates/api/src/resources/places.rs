@@ -7,7 +7,7 @@ use farm::catalogue::Reader;
 use farm::filter::Filter;
 use farm::model::{
     Collection, Description, Device, MAX_SERVER_ADDRESSES, Name, NamingPattern, Server, ServerName, Site,
-    Store, StorePath, Stored, Weight,
+    Store, StorePath, Stored, UserData, Weight,
 };
 use farm::rules::permission::Place;
 use schemars::JsonSchema;
@@ -258,6 +258,13 @@ pub(crate) struct CollectionBody {
     /// Machines that ask a server of the site and are not known join this collection, and are named so; null: they do not.
     #[serde(default)]
     newcomers: Option<Plain<NamingPattern>>,
+    /// User data for cloud-init, a template: `{{device}}`, `{{personality.Room|none}}`; null: none.
+    #[serde(default)]
+    user_data: Option<Plain<UserData>>,
+    /// Public keys that may log in over SSH.
+    #[serde(default)]
+    #[schemars(length(max = 32))]
+    ssh_keys: Vec<String>,
 }
 
 pub(crate) enum Collections {}
@@ -282,7 +289,7 @@ impl Resource for Collections {
         reader: &mut Reader<'_>,
         collection: &Collection,
     ) -> Result<CollectionBody, ControlError> {
-        let Collection { name, site, description, disabled, template, newcomers } = collection.clone();
+        let Collection { name, site, description, disabled, template, newcomers, guest } = collection.clone();
         Ok(CollectionBody {
             name: Plain(name),
             site: names.site(reader, site)?,
@@ -290,6 +297,8 @@ impl Resource for Collections {
             disabled,
             template: template.map(|device| names.device(reader, device)).transpose()?,
             newcomers: newcomers.map(Plain),
+            user_data: guest.user_data.map(Plain),
+            ssh_keys: guest.ssh_keys.into(),
         })
     }
 
@@ -302,7 +311,8 @@ impl Resource for Collections {
         body: CollectionBody,
         _: Option<&Collection>,
     ) -> Result<Collection, ControlError> {
-        let CollectionBody { name, site, description, disabled, template, newcomers } = body;
+        let CollectionBody { name, site, description, disabled, template, newcomers, user_data, ssh_keys } =
+            body;
         let template = template.map(|device| resolve::<Device>(reader, &device, "template")).transpose()?;
         Ok(Collection {
             name: name.0,
@@ -311,6 +321,7 @@ impl Resource for Collections {
             disabled,
             template: template.map(|device| device.id),
             newcomers: newcomers.map(|pattern| pattern.0),
+            guest: super::devices::guest(user_data, ssh_keys)?,
         })
     }
 

@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
 use farm::filter::Filter;
-use farm::model::{Choice, Mac, NamingPattern, Text, TextRule, Timestamp, Uuid};
+use farm::model::guest::MAX_USER_DATA_BYTES;
+use farm::model::{Choice, Mac, NamingPattern, Text, TextRule, Timestamp, UserData, Uuid};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
@@ -68,6 +69,14 @@ impl FromPlain for NamingPattern {
     fn schema() -> Schema {
         let says = "how devices that add themselves are named: one run of \"#\" stands for the number";
         json_schema!({ "type": "string", "description": says, "examples": ["lab-###"] })
+    }
+}
+
+impl FromPlain for UserData {
+    fn schema() -> Schema {
+        let says =
+            "a template with known places: {{device}}, {{vdisk}}, {{personality.Room|none}} and others";
+        json_schema!({ "type": "string", "maxLength": MAX_USER_DATA_BYTES, "description": says })
     }
 }
 

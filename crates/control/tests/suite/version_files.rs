@@ -28,6 +28,7 @@ fn runs_on(
             disabled: false,
             template: None,
             newcomers: None,
+            guest: farm::model::GuestSettings::default(),
         };
         let collection = change.create(collection)?.id;
         let device = change.create(Device {

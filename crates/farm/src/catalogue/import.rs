@@ -190,7 +190,15 @@ impl Change<'_> {
         }
         let description = Description::new("").map_err(CatalogueError::from)?;
         let (name, site) = (name.clone(), id);
-        let new = Collection { name, site, description, disabled: false, template: None, newcomers: None };
+        let new = Collection {
+            name,
+            site,
+            description,
+            disabled: false,
+            template: None,
+            newcomers: None,
+            guest: crate::model::GuestSettings::default(),
+        };
         let collection = self.create(new)?;
         known.imported.collections = known.imported.collections.saturating_add(1);
         let id = collection.id;

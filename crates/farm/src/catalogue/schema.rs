@@ -11,7 +11,7 @@ use super::database::{Database, Transaction};
 use super::error::{CatalogueError, DatabaseError};
 
 /// The steps.
-const STEPS: &[&[&str]] = &[FIRST];
+const STEPS: &[&[&str]] = &[FIRST, GUEST_SETTINGS];
 
 const FIRST: &[&str] = &[
     // What is counted over the whole farm. Ids and numbers are never used again, not even after a deletion.
@@ -290,6 +290,14 @@ const FIRST: &[&str] = &[
     ) STRICT",
     "CREATE INDEX audit_object ON audit (kind, object)",
     "CREATE INDEX audit_at ON audit (at)",
+];
+
+/// What operating systems are told: user data as a template, and SSH keys, one on each line.
+const GUEST_SETTINGS: &[&str] = &[
+    "ALTER TABLE collection ADD COLUMN user_data TEXT",
+    "ALTER TABLE collection ADD COLUMN ssh_keys TEXT",
+    "ALTER TABLE device ADD COLUMN user_data TEXT",
+    "ALTER TABLE device ADD COLUMN ssh_keys TEXT",
 ];
 
 /// The schema that this program makes and needs: how many steps there are.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bad_value::BadValue;
 use super::choice::Choice;
+use super::guest::GuestSettings;
 use super::hardware::{MAX_MACS, Mac, Uuid};
 use super::id::Id;
 use super::places::CollectionId;
@@ -58,6 +59,9 @@ pub struct DeviceProfile {
     pub limits: DeviceLimits,
     /// What is told to the system that runs on it.
     pub personality: Personality,
+    /// Its user data and SSH keys.
+    #[serde(default)]
+    pub guest: GuestSettings,
 }
 
 /// Which versions a device is entitled to.

@@ -8,6 +8,7 @@ mod audit;
 mod bad_value;
 mod choice;
 mod device;
+pub mod guest;
 mod hardware;
 mod id;
 mod lease;
@@ -27,6 +28,7 @@ pub use device::{
     Chap, Device, DeviceDisk, DeviceId, DeviceKind, DeviceLimits, DeviceProfile, Disks, LocalDisk,
     MAX_DEVICE_DISKS, MAX_PERSONALITY_BYTES, Macs, Personality, WriteCacheOverride,
 };
+pub use guest::{GuestSettings, SshKeys, UserData};
 pub use hardware::{MAX_MACS, Mac, Uuid};
 pub use id::{Id, Revision, Stored};
 pub use lease::{Fence, Lease, Owner, Purpose, Sharing, Subject};

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::bad_value::BadValue;
 use super::choice::Choice;
 use super::device::Device;
+use super::guest::GuestSettings;
 use super::id::Id;
 use super::naming::NamingPattern;
 use super::text::{Description, Name, ServerName, StorePath};
@@ -187,6 +188,9 @@ pub struct Collection {
     /// Machines that ask a server of this site and are not known join this collection, and are named so; `None`: they
     /// do not. At most one collection of a site takes newcomers.
     pub newcomers: Option<NamingPattern>,
+    /// User data of its devices that have none of their own, and SSH keys for all of them.
+    #[serde(default)]
+    pub guest: GuestSettings,
 }
 
 #[cfg(test)]

@@ -104,6 +104,12 @@ impl Snapshot {
         self.vdisks.get(&id).map(AsRef::as_ref)
     }
 
+    /// A site.
+    #[must_use]
+    pub fn site(&self, id: SiteId) -> Option<&Stored<Site>> {
+        self.sites.get(&id).map(AsRef::as_ref)
+    }
+
     /// A server.
     #[must_use]
     pub fn server(&self, id: ServerId) -> Option<&Stored<Server>> {

@@ -87,6 +87,7 @@ pub(crate) fn collection(name: &str, site: SiteId) -> Collection {
         disabled: false,
         template: None,
         newcomers: None,
+        guest: farm::model::GuestSettings::default(),
     }
 }
 

@@ -172,7 +172,15 @@ impl Import<'_, '_> {
             return Ok(old.id);
         }
         let description = Description::new(FROM_FILE)?;
-        let made = Collection { name, site, description, disabled: false, template: None, newcomers: None };
+        let made = Collection {
+            name,
+            site,
+            description,
+            disabled: false,
+            template: None,
+            newcomers: None,
+            guest: farm::model::GuestSettings::default(),
+        };
         Ok(self.change.create(made)?.id)
     }
 

@@ -2,8 +2,19 @@
 use std::net::SocketAddr;
 
 /// The words that stand for something else, and what for.
-const WORDS: [&str; 10] =
-    ["options", "server", "nbd_port", "export", "iscsi_port", "target", "initiator", "device", "mac", "boot"];
+const WORDS: [&str; 11] = [
+    "options",
+    "server",
+    "nbd_port",
+    "export",
+    "iscsi_port",
+    "target",
+    "initiator",
+    "device",
+    "mac",
+    "boot",
+    "seed",
+];
 
 /// A command line such as `root=/dev/nbd0p1 nbdroot={server}:{nbd_port}/{export}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +41,8 @@ pub struct BootWords<'a> {
     pub mac: &'a str,
     /// `{boot}`: the boot's id.
     pub boot: &'a str,
+    /// `{seed}`: where the operating system is told about itself, with a slash at the end.
+    pub seed: &'a str,
 }
 
 impl CommandLine {
@@ -47,9 +60,9 @@ impl CommandLine {
         Ok(Self(text.to_owned()))
     }
 
-    /// The options of the boot entry inside the image, as they are.
+    /// The options of the boot entry inside the image, and where cloud-init finds what it wants to know.
     pub(super) fn of_the_entry() -> Self {
-        Self("{options}".to_owned())
+        Self("{options} ds=nocloud;s={seed}".to_owned())
     }
 
     /// Whether it says what only a boot entry inside the image can.
@@ -83,6 +96,7 @@ impl CommandLine {
                 "initiator" => words.initiator.to_owned(),
                 "device" => words.device.to_owned(),
                 "mac" => words.mac.to_owned(),
+                "seed" => words.seed.to_owned(),
                 _ => words.boot.to_owned(),
             };
             text = text.replace(&place, &value);
@@ -108,13 +122,14 @@ mod tests {
             device: "lab-01",
             mac: "52:54:00:00:00:01",
             boot: "b1",
+            seed: "http://10.0.0.1:8080/v1/cloud/t/",
         };
         assert_eq!(
             CommandLine::parse(line).unwrap().fill(&words).unwrap(),
             "root=/dev/nbd0p1 nbdroot=10.0.0.1:10809/device/lab-01@b1 hw=lab-01,52:54:00:00:00:01,b1 iqn.t iqn.i"
         );
         let of_entry = CommandLine::of_the_entry();
-        assert_eq!(of_entry.fill(&words).unwrap(), "ro quiet");
+        assert_eq!(of_entry.fill(&words).unwrap(), "ro quiet ds=nocloud;s=http://10.0.0.1:8080/v1/cloud/t/");
         assert_eq!(of_entry.fill(&BootWords { options: None, ..words.clone() }), None);
         let nowhere = BootWords { nbd: None, ..words };
         assert_eq!(CommandLine::parse("{export}").unwrap().fill(&nowhere), None);

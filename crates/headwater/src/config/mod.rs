@@ -7,6 +7,7 @@
 //! [`DEFAULT_FILE`], and a test holds both to what the code reads.
 mod api;
 mod capacity;
+mod cloud;
 mod command_line;
 mod devices;
 mod farm;
@@ -27,6 +28,7 @@ use std::time::Duration;
 
 pub use api::Api;
 pub use capacity::Capacity;
+pub use cloud::CloudConfig;
 pub use command_line::{BootWords, CommandLine};
 pub(crate) use devices::derived_initiator;
 pub use devices::{Chap, Device, DeviceName, UnknownDevices};
@@ -97,6 +99,8 @@ pub struct Config {
     pub http_listen: SocketAddr,
     /// Where the REST API is served to other machines, if it is.
     pub api: Option<Api>,
+    /// What operating systems are told.
+    pub cloud: CloudConfig,
     /// Boot files.
     pub netboot: NetbootFiles,
     /// Interfaces with DHCP, proxyDHCP or TFTP.
@@ -197,6 +201,7 @@ fn read_root(root: &mut Section<'_>) -> Config {
     let nbd = nbd::read(root);
     let http_listen = read_http(root);
     let api = api::read(root);
+    let cloud = cloud::read(root);
     let netboot = network::read_files(root);
     let interfaces = network::read_interfaces(root);
     let relays = network::read_relays(root, &interfaces);
@@ -217,6 +222,7 @@ fn read_root(root: &mut Section<'_>) -> Config {
         nbd,
         http_listen,
         api,
+        cloud,
         netboot,
         interfaces,
         relays,

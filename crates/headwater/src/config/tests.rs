@@ -64,6 +64,8 @@ fn every_key_stands_in_the_default_file_and_in_the_documentation() {
         ("http", "listen"),
         ("api", "listen certificate key"),
         ("netboot", "boot_files bios uefi_x64 uefi_ia32 uefi_arm64"),
+        ("cloud", "secrets"),
+        ("netboot", "boot_files"),
         ("write_cache", "kind directory memory_limit limit warn_percent"),
         ("limits", "bandwidth iops burst_ms"),
         ("interface", "name mode tftp router_advertisements range netmask router dns lease"),

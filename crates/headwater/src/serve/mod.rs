@@ -5,6 +5,7 @@
 //! threads of its own.
 mod boot_network;
 mod certificate;
+mod cloud;
 pub mod explain;
 mod housekeeping;
 mod http;
@@ -37,6 +38,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::admin::{self, Admin};
 use crate::catalogue::FarmLink;
 use crate::catalogue::survey::survey;
+use crate::cloud::Seeds;
 use crate::config::{Capacity, Config, DeviceName, InterfaceMode};
 use crate::stream::boot_id::BootIds;
 use crate::stream::device::SessionEnder;
@@ -194,6 +196,7 @@ impl Server {
         let nbd = running_nbd;
         let housekeeping = Housekeeping::start(Arc::clone(&recorder))?;
         let keeper = Keeper::start(Arc::clone(&devices), Arc::clone(&recorder), Arc::clone(&ender))?;
+        let seeds = Arc::new(Seeds::open(&config.state_dir, http.port())?);
         let director: Arc<dyn Director> = Arc::new(BootDirector {
             devices: Arc::clone(&devices),
             recorder: Arc::clone(&recorder),
@@ -202,12 +205,21 @@ impl Server {
             portals: iscsi.clone(),
             nbd: nbd.get().map(nbd::tcp_addresses).unwrap_or_default(),
             saver: Box::new(housekeeping.saver()),
+            seeds: Arc::clone(&seeds),
             strangers: Mutex::default(),
         });
         let netboot = start_netboot(&config, http.port(), beside, shelf, director).await?;
 
         let (stopping, stopped) = watch::channel(false);
-        let public = netboot::http::router(netboot.services()).merge(ready::router(Arc::clone(&recorder)));
+        let cloud = cloud::Cloud {
+            devices: Arc::clone(&devices),
+            recorder: Arc::clone(&recorder),
+            seeds,
+            limit: ready::RateLimit::default(),
+        };
+        let public = netboot::http::router(netboot.services())
+            .merge(ready::router(Arc::clone(&recorder)))
+            .merge(cloud::router(Arc::new(cloud)));
         tokio::spawn(http::serve(http_listener, None, public, stopped.clone()));
         let admin = Arc::new(Admin {
             recorder: Arc::clone(&recorder),

@@ -95,14 +95,15 @@ fn mac_of(body: &[u8]) -> Result<Option<MacAddress>, String> {
     MacAddress::parse(&text).map(Some).ok_or_else(|| "\"mac\" is not a MAC address".to_owned())
 }
 
-/// Counts beacons for each address.
+/// Counts requests for each address.
 #[derive(Default)]
-struct RateLimit {
+pub(super) struct RateLimit {
     windows: Mutex<HashMap<IpAddr, (Instant, u32)>>,
 }
 
 impl RateLimit {
-    fn permit(&self, address: IpAddr, now: Instant) -> bool {
+    /// Whether one more is permitted.
+    pub(super) fn permit(&self, address: IpAddr, now: Instant) -> bool {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         if windows.len() >= MAX_ADDRESSES && !windows.contains_key(&address) {
             windows.retain(|_, (began, _)| now.saturating_duration_since(*began) < WINDOW);

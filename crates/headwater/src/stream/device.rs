@@ -262,6 +262,43 @@ impl DeviceSlot {
         state.handed_out.push(boot.as_str().to_owned());
     }
 
+    /// Whether this boot is the device's current one, or may still become it.
+    #[must_use]
+    pub fn counts(&self, boot: &BootId) -> bool {
+        let state = self.state();
+        state.current.as_deref() == Some(boot.as_str())
+            || state.handed_out.iter().any(|id| id == boot.as_str())
+    }
+
+    /// What this boot runs on, once it has begun.
+    #[must_use]
+    pub fn disk_of(&self, boot: &BootId) -> Option<BootDisk> {
+        let state = self.state();
+        state.disk.clone().filter(|_| state.current.as_deref() == Some(boot.as_str()))
+    }
+
+    /// Whether this boot has been told its secrets.
+    #[must_use]
+    pub fn secrets_told(&self, boot: &BootId) -> bool {
+        self.state().secrets_told.as_deref() == Some(boot.as_str())
+    }
+
+    /// Remembers, beyond a crash, that this boot is told its secrets; `false` where it has been told before.
+    ///
+    /// # Errors
+    /// What is remembered could not be written: nothing may be told.
+    pub fn tell_secrets(&self, boot: &BootId) -> std::io::Result<bool> {
+        let before = {
+            let mut state = self.state();
+            if state.secrets_told.as_deref() == Some(boot.as_str()) {
+                return Ok(false);
+            }
+            state.secrets_told.replace(boot.as_str().to_owned())
+        };
+        self.save_state().inspect_err(|_| self.state().secrets_told = before)?;
+        Ok(true)
+    }
+
     /// Writes what is remembered.
     ///
     /// # Errors
@@ -791,6 +828,7 @@ mod tests {
             handed_out: handed_out.iter().map(|id| (*id).to_owned()).collect(),
             disk: None,
             unsettled: false,
+            secrets_told: None,
         }
     }
 

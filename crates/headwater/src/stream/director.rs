@@ -17,6 +17,7 @@ use super::devices::{Devices, NotServed, Recognised, Served};
 use super::kernels::{self, Kernel, Kernels};
 use super::known::KnownDevice;
 use super::names::{ExportName, TargetName};
+use crate::cloud::Seeds;
 use crate::config::{BootWords, DirectKernel};
 use crate::timeline::Recorder;
 use crate::timeline::recorder::NewBoot;
@@ -59,6 +60,8 @@ pub struct BootDirector {
     pub nbd: Vec<SocketAddr>,
     /// Has the state of devices written.
     pub saver: Box<dyn StateSaver>,
+    /// Says where operating systems are told about themselves.
+    pub seeds: Arc<Seeds>,
     /// For machines that are not served.
     pub strangers: Mutex<LogGate>,
 }
@@ -200,6 +203,7 @@ impl BootDirector {
             device: device.name.as_str(),
             mac: &request.mac.to_string(),
             boot: boot.as_str(),
+            seed: &self.seeds.url(local.to_canonical(), &device.name, boot),
         })?;
         // A kernel out of the image is told of its root by name, and finds the disk in the iBFT; others are told all.
         let hooked = kernel.options.is_some() && !own.command_line.names_export();

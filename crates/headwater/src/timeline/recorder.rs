@@ -12,6 +12,7 @@ use iscsi::directory::{RequestKind, SessionEnd, SessionObserver};
 use nbd::exports::{ConnectionEnd, ExportObserver, RequestDone};
 use netboot::director::{BootStep, ClientKind, MacAddress};
 use tokio::sync::watch;
+use vdisk::BootId;
 
 use super::counters::{Kind, StageCounters};
 use super::record::{BootRecord, Login, Program, Stage, StepKind, Tftp, WriteCacheFill};
@@ -347,6 +348,14 @@ impl Recorder {
         {
             boot.touch().write_cache = Some(fill);
         }
+    }
+
+    /// The device that uses its disk from this address, with its boot, if it is exactly one.
+    #[must_use]
+    pub fn boot_from(&self, address: IpAddr) -> Option<(DeviceName, BootId)> {
+        let mut table = self.lock();
+        let record = &table.by_address(address)?.record;
+        Some((DeviceName::parse(&record.device).ok()?, BootId::new(record.id.clone()).ok()?))
     }
 
     /// A boot is over for a reason of the administrator's.

@@ -4,8 +4,9 @@ use super::super::record::{Child, Record, Reference, Table, Unique};
 use super::vdisks::{size, words};
 use crate::filter::{Field, FieldKind};
 use crate::model::{
-    ByteSize, Chap, Choice, Device, DeviceDisk, DeviceKind, DeviceLimits, DeviceProfile, Disks, LocalDisk,
-    Macs, ObjectKind, Personality, Text, WriteCacheKind, WriteCacheOverride,
+    ByteSize, Chap, Choice, Device, DeviceDisk, DeviceKind, DeviceLimits, DeviceProfile, Disks,
+    GuestSettings, LocalDisk, Macs, ObjectKind, Personality, Text, UserData, WriteCacheKind,
+    WriteCacheOverride,
 };
 
 const MACS: usize = 0;
@@ -32,6 +33,8 @@ impl Record for Device {
             "cache_limit",
             "bytes_per_second",
             "requests_per_second",
+            "user_data",
+            "ssh_keys",
         ],
         unique: &[
             Unique { what: "name", columns: &["name"] },
@@ -117,6 +120,8 @@ impl Record for Device {
             profile.write_cache.limit.map(ByteSize::signed).into(),
             profile.limits.bytes_per_second.map(ByteSize::signed).into(),
             profile.limits.requests_per_second.map(i64::from).into(),
+            profile.guest.user_data.as_ref().map(UserData::as_str).into(),
+            profile.guest.ssh_keys.lines().into(),
         ]
     }
 
@@ -145,6 +150,7 @@ impl Record for Device {
         let write_cache = WriteCacheOverride { kind: row.optional_choice()?, limit: size(row)? };
         let limits =
             DeviceLimits { bytes_per_second: size(row)?, requests_per_second: row.optional_small()? };
+        let guest = guest(row)?;
         let mut lists = children.iter_mut().map(std::mem::take);
         let mut list = || lists.next().unwrap_or_default().into_iter();
         let macs: Result<Vec<_>, BadRow> = list().map(|mut row| row.parsed()).collect();
@@ -168,6 +174,7 @@ impl Record for Device {
                 write_cache,
                 limits,
                 personality: Personality::new(personality?)?,
+                guest,
             },
         })
     }
@@ -175,6 +182,12 @@ impl Record for Device {
     fn label(&self) -> Option<String> {
         Some(self.name.as_str().to_owned())
     }
+}
+
+/// The columns `user_data` and `ssh_keys`.
+pub(super) fn guest(row: &mut Row) -> Result<GuestSettings, BadRow> {
+    let (user_data, ssh_keys) = (row.optional_parsed()?, row.optional_parsed()?);
+    Ok(GuestSettings { user_data, ssh_keys: ssh_keys.unwrap_or_default() })
 }
 
 fn disk_cells(disk: &DeviceDisk) -> Vec<Cell> {

@@ -5,7 +5,8 @@ use super::super::cell::{BadRow, Cell, Row};
 use super::super::record::{Child, Record, Reference, Table, Unique};
 use crate::filter::{Field, FieldKind};
 use crate::model::{
-    AutoMerge, ChainLimit, Choice, Collection, Farm, ObjectKind, Server, Site, Store, StorePath, Weight,
+    AutoMerge, ChainLimit, Choice, Collection, Farm, ObjectKind, Server, Site, Store, StorePath, UserData,
+    Weight,
 };
 
 const SITE: Reference = Reference { column: "site_id", what: "site", to: ObjectKind::Site };
@@ -200,7 +201,17 @@ impl Record for Collection {
     const TABLE: &'static Table = &Table {
         kind: ObjectKind::Collection,
         name: "collection",
-        columns: &["name", "name_key", "site_id", "description", "disabled", "newcomers", "newcomers_of"],
+        columns: &[
+            "name",
+            "name_key",
+            "site_id",
+            "description",
+            "disabled",
+            "newcomers",
+            "newcomers_of",
+            "user_data",
+            "ssh_keys",
+        ],
         unique: &[
             Unique { what: "name", columns: &["site_id", "name_key"] },
             Unique { what: "taking of newcomers of site", columns: &["newcomers_of"] },
@@ -232,6 +243,8 @@ impl Record for Collection {
             self.disabled.into(),
             self.newcomers.as_ref().map(ToString::to_string).into(),
             self.newcomers.as_ref().map(|_| self.site).into(),
+            self.guest.user_data.as_ref().map(UserData::as_str).into(),
+            self.guest.ssh_keys.lines().into(),
         ]
     }
 
@@ -244,8 +257,10 @@ impl Record for Collection {
         let _key = row.text()?;
         let (site, description, disabled) = (row.id()?, row.parsed()?, row.yes_no()?);
         let newcomers = row.optional_parsed()?;
+        let _newcomers_of = row.optional_integer()?;
+        let guest = super::devices::guest(row)?;
         let template = children.iter_mut().flatten().next().map(Row::id).transpose()?;
-        Ok(Self { name, site, description, disabled, template, newcomers })
+        Ok(Self { name, site, description, disabled, template, newcomers, guest })
     }
 
     fn label(&self) -> Option<String> {

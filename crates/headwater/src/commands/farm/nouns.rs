@@ -41,6 +41,8 @@ pub struct Field {
 pub enum FieldKind {
     /// As it is. Empty: nothing.
     Text,
+    /// As it is, or what stands in the file behind an `@`. Empty: nothing.
+    TextOrFile,
     /// As it is, and empty where it is empty.
     PlainText,
     /// `true` or `false`.
@@ -65,7 +67,7 @@ const fn field(key: &'static str, kind: FieldKind, help: &'static str) -> Field 
     Field { key, kind, help }
 }
 
-use FieldKind::{Disks, Number, Paths, PlainText, Size, Text, Texts, Truth};
+use FieldKind::{Disks, Number, Paths, PlainText, Size, Text, TextOrFile, Texts, Truth};
 
 const NAME: Field = field("name", Text, "another name");
 const DESCRIPTION: Field = field("description", PlainText, "what somebody wrote about it");
@@ -207,6 +209,8 @@ pub const COLLECTION: Noun = Noun {
         field("site", Text, "its site"),
         field("template", Text, "the device whose profile new devices get"),
         field("newcomers", Text, "unknown machines join, and are called so: lab-###"),
+        field("user_data", TextOrFile, "the template of cloud-init's user data: @FILE"),
+        field("ssh_keys", Texts, "public keys that may log in"),
     ],
 };
 
@@ -242,6 +246,8 @@ pub const DEVICE: Noun = Noun {
         field("limits.bytes_per_second", Size, "the most that it may read and write"),
         field("limits.requests_per_second", Number, "the most requests"),
         field("personality.*", PlainText, "a value that it is told: personality.Printer=hall"),
+        field("user_data", TextOrFile, "its own template of cloud-init's user data: @FILE"),
+        field("ssh_keys", Texts, "public keys that may log in, besides those of the collection"),
     ],
 };
 

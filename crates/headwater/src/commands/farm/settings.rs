@@ -52,6 +52,12 @@ fn read(field: &Field, text: &str) -> anyhow::Result<Value> {
     let parts = || text.split(',').map(str::trim).filter(|part| !part.is_empty());
     Ok(match field.kind {
         FieldKind::Text | FieldKind::PlainText => text.into(),
+        FieldKind::TextOrFile => match text.strip_prefix('@') {
+            Some(path) => {
+                std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?.into()
+            }
+            None => text.into(),
+        },
         FieldKind::Truth => match text {
             "true" | "yes" => true.into(),
             "false" | "no" => false.into(),
@@ -130,6 +136,19 @@ mod tests {
             )
         );
         assert_eq!(parse(&STORE, &["paths="]), Ok(json!({"paths": []})));
+    }
+
+    #[test]
+    fn text_behind_an_at_sign_is_read_from_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("user-data");
+        std::fs::write(&path, "#cloud-config\nhostname: {{device}}\n").unwrap();
+        let given = format!("user_data=@{}", path.display());
+        let expected = json!({"user_data": "#cloud-config\nhostname: {{device}}\n"});
+        assert_eq!(parse(&DEVICE, &[&given]), Ok(expected));
+        assert_eq!(parse(&DEVICE, &["user_data="]), Ok(json!({"user_data": null})));
+        let refused = parse(&DEVICE, &["user_data=@/nowhere/x"]).unwrap_err();
+        assert!(refused.contains("cannot read /nowhere/x"), "{refused}");
     }
 
     #[test]

@@ -162,6 +162,7 @@ fn populate(
             disabled: false,
             template: None,
             newcomers: None,
+            guest: farm::model::GuestSettings::default(),
         })?;
         if let (Some(admin), Some(hash)) = (&answers.admin, hash) {
             let user = change.create(User {

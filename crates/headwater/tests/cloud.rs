@@ -1,0 +1,125 @@
+//! What operating systems are told about themselves, asked for as cloud-init and an initramfs do.
+mod harness;
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use harness::{MAC, Site};
+
+const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKj ann@desk";
+
+fn get(site: &Site, path: &str) -> (u16, String) {
+    let answer = site.http(&format!("GET {path} HTTP/1.1\r\n"), "");
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+}
+
+/// A value of a document in YAML with one of them on each line.
+fn value(document: &str, key: &str) -> Option<String> {
+    let line = document.lines().find_map(|line| line.strip_prefix(&format!("{key}: ")).map(str::to_owned))?;
+    Some(serde_json::from_str(&line).unwrap())
+}
+
+fn put_secret(site: &Site, place: &str, text: &str) {
+    let path = site.path("secrets").join(place);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+#[test]
+fn device_is_told_who_it_is_by_the_address_that_it_uses_its_disk_from() {
+    let site = Site::running();
+    let target = site.new_boot();
+    assert_eq!(get(&site, "/v1/cloud/self/meta-data").0, 404, "a script alone proves nothing");
+    let mut session = site.session(&target);
+    assert!(session.run("read 0 4k").contains("read 4096"));
+
+    let template = site.path("user-data");
+    std::fs::write(&template, "#cloud-config\nhostname: {{device}}\nroom: {{personality.Room}}\n").unwrap();
+    let user_data = format!("user_data=@{}", template.display());
+    site.headwater(&[
+        "device",
+        "set",
+        "lab-01",
+        &user_data,
+        "personality.Room=B12",
+        &format!("ssh_keys={KEY}"),
+    ]);
+    // A change counts from the next look of the server at the catalogue on.
+    harness::wait_until("the change", || get(&site, "/v1/cloud/self/user-data").1.contains("B12"));
+
+    let (status, meta) = get(&site, "/v1/cloud/self/meta-data");
+    assert_eq!((status, value(&meta, "local-hostname").as_deref()), (200, Some("lab-01")), "{meta}");
+    assert_eq!(value(&meta, "mac").as_deref(), Some(MAC));
+    assert_eq!(value(&meta, "vdisk").as_deref(), Some("debian"));
+    assert_eq!(value(&meta, "machine-id").unwrap().len(), 32);
+    assert!(meta.ends_with(&format!("public-keys:\n- \"{KEY}\"\n")), "{meta}");
+    assert_eq!(value(&meta, "secrets-url"), None, "there are none");
+    let (_, user) = get(&site, "/v1/cloud/self/user-data");
+    assert_eq!(user, "#cloud-config\nhostname: lab-01\nroom: B12\n");
+    let (_, vendor) = get(&site, "/v1/cloud/self/vendor-data");
+    assert!(
+        vendor.starts_with("#cloud-config\n") && vendor.contains("/etc/headwater/device.json"),
+        "{vendor}"
+    );
+    assert_eq!(get(&site, "/v1/cloud/self/network-config"), (200, "config: disabled\n".to_owned()));
+    for (path, status) in
+        [("/v1/cloud/self/nothing", 404), ("/v1/cloud/x.y.z/meta-data", 404), ("/v1/cloud/self/secrets", 404)]
+    {
+        assert_eq!(get(&site, path).0, status, "{path}");
+    }
+    session.end();
+}
+
+#[test]
+fn template_without_a_value_is_an_error_that_names_it_and_one_with_an_unknown_place_is_refused() {
+    let site = Site::running();
+    let mut session = site.session(&site.new_boot());
+    assert!(session.run("read 0 4k").contains("read 4096"));
+    site.headwater(&["device", "set", "lab-01", "user_data=floor: {{personality.Floor}}"]);
+    harness::wait_until("the change", || get(&site, "/v1/cloud/self/user-data").0 == 500);
+    let (_, why) = get(&site, "/v1/cloud/self/user-data");
+    assert!(why.contains("\"lab-01\"") && why.contains("set personality.Floor of the device"), "{why}");
+    let socket = site.path("hw.sock");
+    let words = ["device", "set", "lab-01", "user_data={{devise}}", "--socket", socket.to_str().unwrap()];
+    let (ok, why) = harness::headwater(&words);
+    assert!(!ok && why.contains("{{devise}}"), "{why}");
+    session.end();
+}
+
+#[test]
+fn secrets_are_told_once_in_a_boot_also_across_a_restart_of_the_server() {
+    let mut site = Site::new("", "", "[cloud]\nsecrets = \"DIR/secrets\"");
+    put_secret(&site, "all/join", "everybody\n");
+    put_secret(&site, "device/lab-01/join", "one\n");
+    site.start();
+    let session = |site: &Site| {
+        let mut session = site.session(&site.new_boot());
+        assert!(session.run("read 0 4k").contains("read 4096"));
+        let (_, meta) = get(site, "/v1/cloud/self/meta-data");
+        let url = value(&meta, "secrets-url").unwrap_or_else(|| panic!("no way to secrets in\n{meta}"));
+        (session, url.split_once("/v1/").map(|(_, path)| format!("/v1/{path}")).unwrap())
+    };
+    let (first, path) = session(&site);
+    let (status, told) = get(&site, &path);
+    assert_eq!(status, 200, "{told}");
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&told).unwrap(), serde_json::json!({"join": "one"}));
+    for _ in 0..2 {
+        assert_eq!(get(&site, &path).0, 410);
+        assert_eq!(get(&site, "/v1/cloud/self/secrets").0, 410);
+        assert_eq!(value(&get(&site, "/v1/cloud/self/meta-data").1, "secrets-url"), None);
+        site.wait_for_log("asked for once more");
+        site.kill();
+        site.start();
+        harness::wait_until("the session", || get(&site, "/v1/cloud/self/meta-data").0 == 200);
+    }
+    first.end();
+    // The next boot has a token of its own, and the first boot's is worth nothing.
+    let (second, next) = session(&site);
+    assert_ne!(next, path);
+    assert_eq!(get(&site, &path).0, 410);
+    let meta = path.replace("/secrets", "/meta-data");
+    assert_eq!(get(&site, &meta).0, 410, "a boot that was replaced is told nothing");
+    assert_eq!(get(&site, &next).0, 200);
+    second.end();
+}
