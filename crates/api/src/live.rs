@@ -130,6 +130,30 @@ pub struct ServerStatus {
     /// Why the farm's database cannot be used; none: it can.
     #[serde(default)]
     pub catalogue_trouble: Option<String>,
+    /// Who boots and who waits.
+    #[serde(default)]
+    pub admission: AdmissionStatus,
+}
+
+/// How many devices boot at a time, and who waits for a place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AdmissionStatus {
+    /// How many may boot at a time; null: all that come.
+    pub at_once: Option<usize>,
+    /// How many devices have a place to boot.
+    pub booting: usize,
+    /// How many wait for one.
+    pub waiting: usize,
+    /// How long the first of them has waited.
+    pub longest_wait_s: u64,
+    /// How many boots were let in since the server's start.
+    pub admitted: u64,
+    /// How many of those had to wait.
+    pub queued: u64,
+    /// How many waiting devices were not heard of again.
+    pub given_up: u64,
+    /// How many booting devices lost their place by silence or time.
+    pub expired: u64,
 }
 
 /// What a device is doing.

@@ -99,6 +99,8 @@ pub enum BootPlan {
     San(SanBoot),
     /// Boot a Linux kernel that is fetched over HTTP.
     Kernel(KernelBoot),
+    /// Show a message, and ask again after so many seconds: others boot first.
+    Wait(String, u32),
     /// Show a message and go no further: no such device, no image, a lost write cache.
     Refuse(String),
 }

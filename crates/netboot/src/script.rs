@@ -18,6 +18,8 @@ pub use kernel::check_command_line;
 const TRIES: u32 = 5;
 /// Between two tries.
 const RETRY_S: u32 = 3;
+/// Between two tries to reach a server that does not answer a machine that waits.
+const WAIT_RETRY_S: u32 = 15;
 /// From the last failed try to the restart.
 const RESTART_MS: u32 = 30_000;
 /// How long a refused machine waits before it asks again.
@@ -35,6 +37,7 @@ pub fn render(plan: &BootPlan, request: &ScriptRequest) -> String {
     match plan {
         BootPlan::San(san) => san_script(san).unwrap_or_else(|fault| refusal(fault, request)),
         BootPlan::Kernel(boot) => kernel::script(boot).unwrap_or_else(|fault| refusal(fault, request)),
+        BootPlan::Wait(message, seconds) => waiting(message, *seconds, request),
         BootPlan::Refuse(message) => refusal(message, request),
     }
 }
@@ -103,6 +106,17 @@ fn ending(why: &str) -> String {
          reboot\n",
         RESTART_MS / 1000
     )
+}
+
+/// A server that is away for a moment does not end the wait.
+fn waiting(message: &str, seconds: u32, request: &ScriptRequest) -> String {
+    let again = script_path(request.mac, word(request.platform.as_deref()), word(request.uuid.as_deref()));
+    let mut script = format!("#!ipxe\necho Headwater: {}\n", harmless_text(message));
+    for pause in [seconds, RETRY_S, WAIT_RETRY_S, WAIT_RETRY_S] {
+        script.push_str(&format!("sleep {pause} ||\nchain --replace {again} ||\n"));
+    }
+    script.push_str("reboot\n");
+    script
 }
 
 fn refusal(message: &str, request: &ScriptRequest) -> String {
@@ -252,6 +266,18 @@ mod tests {
         assert!(script.contains("echo Headwater: no such device\n"), "{script}");
         let again = "chain --replace /v1/boot/script?mac=52-54-00-77-00-10&platform=efi ||\n";
         assert!(script.contains(again), "{script}");
+    }
+
+    #[test]
+    fn waiting_machine_says_so_and_asks_again_after_its_pause() {
+        let script = render(&BootPlan::Wait("place 14; about 20 s".to_owned(), 5), &request());
+        let again = "chain --replace /v1/boot/script?mac=52:54:00:77:00:10&platform=efi ||\n";
+        assert!(
+            script.starts_with(&format!("#!ipxe\necho Headwater: place 14? about 20 s\nsleep 5 ||\n{again}")),
+            "{script}"
+        );
+        assert_eq!(script.matches(again).count(), 4, "{script}");
+        assert!(script.ends_with("reboot\n"), "{script}");
     }
 
     #[test]

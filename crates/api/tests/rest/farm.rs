@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use api::live::{DeviceStatus, Live, ServerStatus, Stats, TraceStatus, TraceWanted};
+use api::live::{AdmissionStatus, DeviceStatus, Live, ServerStatus, Stats, TraceStatus, TraceWanted};
 use api::{Api, Door};
 use axum::body::Body;
 use axum::extract::ConnectInfo;
@@ -205,6 +205,7 @@ impl Live for NoServer {
             sessions: 0,
             catalogue_change: 0,
             catalogue_trouble: None,
+            admission: AdmissionStatus::default(),
         }
     }
 

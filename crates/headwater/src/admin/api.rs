@@ -37,6 +37,9 @@ pub struct StatusAnswer {
     pub catalogue_trouble: Option<String>,
     /// How many sessions are open.
     pub sessions: u64,
+    /// Who boots and who waits.
+    #[serde(default)]
+    pub admission: ::api::live::AdmissionStatus,
 }
 
 /// `GET /v1/stats`: counters since the server's start. Rates are the differences of two answers.

@@ -12,10 +12,12 @@ use meter::{Kind, KindTotals, Totals};
 use vdisk::CacheUsage;
 
 use crate::stream::accounts::{Holder, Protocol};
+use crate::stream::admission::Figures;
 
 /// What is told.
 pub(super) struct Facts {
     pub(super) uptime: Duration,
+    pub(super) admission: Figures,
     pub(super) totals: Vec<(Holder, Totals)>,
     /// By device.
     pub(super) write_caches: Vec<(String, CacheUsage)>,
@@ -29,6 +31,7 @@ const LAST_BOUND: u32 = 33;
 pub(super) fn text(facts: &Facts) -> String {
     let mut page = Page::default();
     server(facts, &mut page);
+    admission(&facts.admission, &mut page);
     requests(&facts.totals, &mut page);
     page_cache(&facts.totals, &mut page);
     connections(&facts.totals, &mut page);
@@ -76,6 +79,33 @@ fn server(facts: &Facts, page: &mut Page) {
     page.sample("headwater_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
     page.family("headwater_uptime_seconds", "gauge", "Time since the server started.");
     page.sample("headwater_uptime_seconds", &[], format!("{:.3}", facts.uptime.as_secs_f64()));
+}
+
+fn admission(figures: &Figures, page: &mut Page) {
+    if let Some(limit) = figures.at_once {
+        page.family("headwater_boots_at_once", "gauge", "How many devices may boot at a time.");
+        page.sample("headwater_boots_at_once", &[], limit);
+    }
+    let wait = figures.longest_wait.as_secs_f64();
+    page.family("headwater_longest_wait_seconds", "gauge", "How long the first waiting device has waited.");
+    page.sample("headwater_longest_wait_seconds", &[], format!("{wait:.3}"));
+    let (booting, waiting) = (figures.booting as u64, figures.waiting as u64);
+    for (name, kind, help, value) in [
+        ("headwater_booting_devices", "gauge", "Devices that have a place to boot.", booting),
+        ("headwater_waiting_devices", "gauge", "Devices that wait for one.", waiting),
+        ("headwater_boots_admitted_total", "counter", "Boots that were let in.", figures.admitted),
+        ("headwater_boots_queued_total", "counter", "Those of them that had to wait.", figures.queued),
+        (
+            "headwater_boots_given_up_total",
+            "counter",
+            "Waiting devices not heard of again.",
+            figures.given_up,
+        ),
+        ("headwater_boots_expired_total", "counter", "Places lost by silence or time.", figures.expired),
+    ] {
+        page.family(name, kind, help);
+        page.sample(name, &[], value);
+    }
 }
 
 /// A counter of each kind of request.
@@ -234,7 +264,8 @@ mod tests {
             protocol: Protocol::Nbd,
         };
         let totals = vec![(holder, meter.totals())];
-        text(&Facts { uptime: Duration::from_millis(1500), totals, write_caches: Vec::new() })
+        let admission = Figures { at_once: Some(9), ..Figures::default() };
+        text(&Facts { uptime: Duration::from_millis(1500), admission, totals, write_caches: Vec::new() })
     }
 
     #[test]

@@ -24,6 +24,7 @@ use serde_json::Value;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 
+use crate::stream::admission::Admission;
 use crate::stream::device::SessionEnder;
 use crate::stream::devices::Devices;
 use crate::timeline::Recorder;
@@ -36,6 +37,8 @@ pub struct Admin {
     pub devices: Arc<Devices>,
     /// Ends sessions.
     pub ender: Arc<OnceLock<Box<dyn SessionEnder>>>,
+    /// Who boots and who waits.
+    pub admission: Arc<Admission>,
     /// When the server started.
     pub started: Instant,
     /// Where disks are served over iSCSI.
@@ -62,6 +65,7 @@ impl Live for Admin {
             sessions,
             catalogue_change: farm.snapshot().change().0,
             catalogue_trouble: farm.trouble(),
+            admission: stats::admission(&self.admission.queue().figures(Instant::now())),
         }
     }
 

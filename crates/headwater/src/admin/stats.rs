@@ -1,9 +1,12 @@
 //! What is counted of the requests to all disks.
-use ::api::live::{Account, KindCounts, Stats};
+use std::time::Instant;
+
+use ::api::live::{Account, AdmissionStatus, KindCounts, Stats};
 use meter::{Kind, KindTotals, Totals};
 
 use super::{Admin, exposition};
 use crate::stream::accounts::Holder;
+use crate::stream::admission::Figures;
 
 /// Counters since the server's start; rates are differences of two answers.
 pub(super) fn stats(admin: &Admin) -> Stats {
@@ -12,11 +15,19 @@ pub(super) fn stats(admin: &Admin) -> Stats {
     Stats { uptime_us, accounts: totals.iter().map(account).collect() }
 }
 
+/// Who boots and who waits.
+pub(super) fn admission(figures: &Figures) -> AdmissionStatus {
+    let Figures { at_once, booting, waiting, longest_wait, admitted, queued, given_up, expired } = *figures;
+    let longest_wait_s = longest_wait.as_secs();
+    AdmissionStatus { at_once, booting, waiting, longest_wait_s, admitted, queued, given_up, expired }
+}
+
 /// The same for Prometheus.
 pub(super) fn metrics(admin: &Admin) -> String {
     let slots = admin.devices.slots();
     exposition::text(&exposition::Facts {
         uptime: admin.started.elapsed(),
+        admission: admin.admission.queue().figures(Instant::now()),
         totals: admin.devices.accounts().totals(),
         write_caches: slots.iter().filter_map(|slot| Some((slot.name.to_string(), slot.usage()?))).collect(),
     })

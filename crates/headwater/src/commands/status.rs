@@ -1,6 +1,8 @@
 //! `headwater status`: whether the server runs.
 use std::net::SocketAddr;
 
+use ::api::live::AdmissionStatus;
+
 use super::boots::print;
 use super::client::Client;
 use crate::admin::api::StatusAnswer;
@@ -21,8 +23,18 @@ pub async fn run(args: ClientArgs) -> anyhow::Result<String> {
         let trouble = status.catalogue_trouble.as_ref().map_or_else(String::new, |why| {
             format!("the farm's database cannot be used, devices boot from what was known last: {why}\n")
         });
+        let admission = &status.admission;
+        let queue = match admission.at_once {
+            None => format!("{} booting, as many as come", admission.booting),
+            Some(limit) => {
+                let AdmissionStatus { booting, waiting, longest_wait_s, .. } = admission;
+                format!(
+                    "{booting} booting of {limit} at a time, {waiting} waiting, the first for {longest_wait_s} s"
+                )
+            }
+        };
         format!(
-            "headwater {} running for {uptime}\niscsi  {}\nnbd    {}\nhttp   {}\n{} devices, {} sessions\n{trouble}",
+            "headwater {} running for {uptime}\niscsi  {}\nnbd    {}\nhttp   {}\n{} devices, {} sessions\n{queue}\n{trouble}",
             status.version,
             list(&status.iscsi),
             list(&status.nbd),

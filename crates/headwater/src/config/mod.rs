@@ -5,6 +5,7 @@
 //! the nearest one that exists. [`parse`] checks what the text alone can tell; `Config::check_files` checks what needs a look
 //! at the machine (does the image exist?). Every key is described in `docs/configuration.md`; the commented default file is
 //! [`DEFAULT_FILE`], and a test holds both to what the code reads.
+mod admission;
 mod api;
 mod capacity;
 mod cloud;
@@ -101,6 +102,8 @@ pub struct Config {
     pub api: Option<Api>,
     /// What operating systems are told.
     pub cloud: CloudConfig,
+    /// How many devices boot at a time.
+    pub admission: crate::stream::admission::Rules,
     /// Boot files.
     pub netboot: NetbootFiles,
     /// Interfaces with DHCP, proxyDHCP or TFTP.
@@ -202,6 +205,7 @@ fn read_root(root: &mut Section<'_>) -> Config {
     let http_listen = read_http(root);
     let api = api::read(root);
     let cloud = cloud::read(root);
+    let admission = admission::read(root);
     let netboot = network::read_files(root);
     let interfaces = network::read_interfaces(root);
     let relays = network::read_relays(root, &interfaces);
@@ -223,6 +227,7 @@ fn read_root(root: &mut Section<'_>) -> Config {
         http_listen,
         api,
         cloud,
+        admission,
         netboot,
         interfaces,
         relays,

@@ -1,5 +1,5 @@
-//! The thread that keeps up with the farm: follows the catalogue, renews the devices' leases, and closes the disks of
-//! devices that are away.
+//! The thread that keeps up with the farm: follows the catalogue, renews the devices' leases, closes the disks of
+//! devices that are away, and sees which boots have ended for those that wait.
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use farm::rules::leases::RENEWED_EVERY;
 
+use crate::stream::admission::{Admission, Seen};
 use crate::stream::device::SessionEnder;
 use crate::stream::devices::Devices;
 use crate::timeline::Recorder;
 use crate::timeline::record::WriteCacheFill;
+use crate::timeline::recorder::Snapshot;
 
 /// How often the catalogue is asked what others changed, and devices whether they have a session.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -28,6 +30,7 @@ impl Keeper {
         devices: Arc<Devices>,
         recorder: Arc<Recorder>,
         ender: Arc<OnceLock<Box<dyn SessionEnder>>>,
+        admission: Arc<Admission>,
     ) -> std::io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let body = move || {
@@ -35,7 +38,9 @@ impl Keeper {
             while stopped.recv_timeout(LOOK_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
                 devices.farm().tick();
                 let now = Instant::now();
-                devices.rest(&busy(&recorder), now);
+                let live = recorder.live();
+                devices.rest(&busy(&live), now);
+                admission.queue().watch(now, live.iter().map(seen));
                 note_write_caches(&devices, &recorder);
                 if now.saturating_duration_since(renewed) >= RENEWED_EVERY {
                     renewed = now;
@@ -56,10 +61,16 @@ impl Keeper {
 }
 
 /// The devices that have a session.
-fn busy(recorder: &Recorder) -> HashSet<String> {
-    let live = recorder.live();
-    let busy = live.into_iter().filter(|boot| boot.record.sessions > 0);
-    busy.map(|boot| boot.record.device).collect()
+fn busy(live: &[Snapshot]) -> HashSet<String> {
+    let busy = live.iter().filter(|boot| boot.record.sessions > 0);
+    busy.map(|boot| boot.record.device.clone()).collect()
+}
+
+/// What admission wants to know of a boot.
+fn seen(boot: &Snapshot) -> Seen<'_> {
+    let Snapshot { revision, record } = boot;
+    let ready = record.ready_at_ms.is_some();
+    Seen { device: &record.device, boot: &record.id, activity: *revision, ready }
 }
 
 /// Has the timelines know how full the write caches are.

@@ -40,6 +40,7 @@ use crate::catalogue::FarmLink;
 use crate::catalogue::survey::survey;
 use crate::cloud::Seeds;
 use crate::config::{Capacity, Config, DeviceName, InterfaceMode};
+use crate::stream::admission::Admission;
 use crate::stream::boot_id::BootIds;
 use crate::stream::device::SessionEnder;
 use crate::stream::devices::Devices;
@@ -195,7 +196,13 @@ impl Server {
         }
         let nbd = running_nbd;
         let housekeeping = Housekeeping::start(Arc::clone(&recorder))?;
-        let keeper = Keeper::start(Arc::clone(&devices), Arc::clone(&recorder), Arc::clone(&ender))?;
+        let admission = Arc::new(Admission::new(config.admission));
+        let keeper = Keeper::start(
+            Arc::clone(&devices),
+            Arc::clone(&recorder),
+            Arc::clone(&ender),
+            Arc::clone(&admission),
+        )?;
         let seeds = Arc::new(Seeds::open(&config.state_dir, http.port())?);
         let director: Arc<dyn Director> = Arc::new(BootDirector {
             devices: Arc::clone(&devices),
@@ -206,6 +213,7 @@ impl Server {
             nbd: nbd.get().map(nbd::tcp_addresses).unwrap_or_default(),
             saver: Box::new(housekeeping.saver()),
             seeds: Arc::clone(&seeds),
+            admission: Arc::clone(&admission),
             strangers: Mutex::default(),
         });
         let netboot = start_netboot(&config, http.port(), beside, shelf, director).await?;
@@ -226,6 +234,7 @@ impl Server {
             devices: Arc::clone(&devices),
             ender,
             started: Instant::now(),
+            admission,
             iscsi: iscsi.clone(),
             nbd: nbd.get().map(nbd::tcp_addresses).unwrap_or_default(),
             http,

@@ -10,6 +10,7 @@ use netboot::director::{
 use netboot::limits::LogGate;
 use vdisk::BootId;
 
+use super::admission::{Admission, Answer};
 use super::boot_disk::BootDisk;
 use super::boot_id::BootIds;
 use super::device::DeviceSlot;
@@ -62,6 +63,8 @@ pub struct BootDirector {
     pub saver: Box<dyn StateSaver>,
     /// Says where operating systems are told about themselves.
     pub seeds: Arc<Seeds>,
+    /// How many devices boot at a time.
+    pub admission: Arc<Admission>,
     /// For machines that are not served.
     pub strangers: Mutex<LogGate>,
 }
@@ -112,6 +115,9 @@ impl Director for BootDirector {
                 return BootPlan::Refuse(format!("Headwater cannot start {}: {why}.", device.name));
             }
         };
+        if let Some(wait) = self.wait_of(&device) {
+            return wait;
+        }
         let boot = match self.ids.mint(self.recorder.clock().now()) {
             Ok(boot) => boot,
             Err(error) => {
@@ -126,6 +132,7 @@ impl Director for BootDirector {
         let prefix = &self.devices.config().iscsi.iqn_prefix;
         let target = TargetName { device: device.name.clone(), boot: Some(boot.clone()) }.format(prefix);
         slot.hand_out(&boot);
+        self.admission.queue().began(&device.name, boot.as_str());
         self.saver.save(&slot);
         let (id, vdisk) = (boot.as_str(), disk.name.as_str());
         self.recorder.script(&NewBoot {
@@ -159,6 +166,22 @@ impl BootDirector {
                 tokio::task::block_in_place(|| self.devices.by_machine(request.mac, uuid))
             }
         }
+    }
+
+    /// What a device is told that has to wait until others have booted.
+    fn wait_of(&self, device: &KnownDevice) -> Option<BootPlan> {
+        let Answer::Wait { place, about, again_s } = self.admission.queue().ask(&device.name, Instant::now())
+        else {
+            return None;
+        };
+        let name = &device.name;
+        let text = match place {
+            Some(place) => {
+                format!("{name} waits: place {place} in the queue, about {} s", about.as_secs().max(1))
+            }
+            None => format!("{name} waits: too many machines are in the queue"),
+        };
+        Some(BootPlan::Wait(text, again_s))
     }
 
     /// The kernel that a device is started with, and what the configuration says of it; `None`: firmware boots from the disk.

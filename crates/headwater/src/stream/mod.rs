@@ -13,6 +13,7 @@
 //! while its disk is opened: its own logins wait for each other, and for nobody else's.
 pub mod access;
 pub mod accounts;
+pub mod admission;
 pub mod boot_disk;
 pub mod boot_id;
 pub mod device;
