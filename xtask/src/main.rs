@@ -27,6 +27,9 @@ enum Task {
     /// Serve a vDisk with an empty write cache over NBD: what the benches start
     #[command(hide = true)]
     ServeVolume(bench::VolumeArguments),
+    /// Simulated devices of `bench storm`
+    #[command(hide = true)]
+    StormDevices(bench::DeviceArguments),
     /// Check the house rules that no compiler checks: dependency direction, file sizes, module docs, links
     Tidy,
 }
@@ -37,6 +40,7 @@ fn main() -> Result<()> {
         Task::Test(arguments) => test::test(&arguments),
         Task::Bench(arguments) => bench::bench(&arguments),
         Task::ServeVolume(arguments) => bench::serve_volume(&arguments),
+        Task::StormDevices(arguments) => bench::run_devices(&arguments),
         Task::Tidy => tidy::tidy(),
     }
 }

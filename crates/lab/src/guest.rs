@@ -85,6 +85,8 @@ pub enum MediaKind {
     UsbStick,
     /// As a virtio disk.
     Disk,
+    /// As a virtio disk that the machine may write; what it has written goes with it.
+    SystemDisk,
 }
 
 /// A device to start.
@@ -456,11 +458,12 @@ fn firmware_arguments(spec: &GuestSpec, folder: &Path) -> Result<Vec<String>> {
 
 /// Media are read-only, as a stick with its switch set, so that several devices can have the same.
 fn media_arguments(media: &Media) -> Vec<String> {
-    let drive = format!("if=none,id=media,format=raw,read-only=on,file={}", media.file.display());
+    let access = if media.kind == MediaKind::SystemDisk { "snapshot=on" } else { "read-only=on" };
+    let drive = format!("if=none,id=media,format=raw,{access},file={}", media.file.display());
     let device = match media.kind {
         MediaKind::Cd => "ide-cd,drive=media,bootindex=0",
         MediaKind::UsbStick => "usb-storage,drive=media,bootindex=0",
-        MediaKind::Disk => "virtio-blk-pci,drive=media,bootindex=0",
+        MediaKind::Disk | MediaKind::SystemDisk => "virtio-blk-pci,drive=media,bootindex=0",
     };
     let mut words = vec!["-drive", &drive, "-device", device];
     if media.kind == MediaKind::UsbStick {

@@ -24,6 +24,9 @@ pub const SITE_DHCP_ADDRESS: &str = "10.77.0.2";
 
 /// The relay agent's address in the segment that it joins to the server's network; see [`Network::relay`].
 pub const RELAY_ADDRESS: &str = "10.78.0.1";
+/// Where simulated devices are reached, and their addresses.
+const CROWD_ADDRESS: &str = "10.77.0.4";
+const CROWD_NETWORK: &str = "10.78.0.0/15";
 
 /// A lab network; it and everything in it goes when the last user (this, guests, services) is dropped.
 #[derive(Clone)]
@@ -165,6 +168,29 @@ impl Network {
         Ok(service)
     }
 
+    /// Makes a namespace beside this one for a crowd of simulated devices, which need an address each and no machine: all of
+    /// 10.78.0.0/15 are addresses of its own. What the server sends there goes through 10.77.0.4, so that it knows one
+    /// neighbour and not a thousand.
+    ///
+    /// # Errors
+    /// Where the system refuses.
+    pub fn crowd(&self) -> Result<Crowd> {
+        let namespace = format!("{}-crowd", self.0.namespace);
+        self.0.run.record_namespace(&namespace)?;
+        ip(&["netns", "add", &namespace])?;
+        let inside = |arguments: &[&str]| ip(&[&["-n", &namespace], arguments].concat());
+        inside(&["link", "set", "lo", "up"])?;
+        self.ip(&["link", "add", "crowd0", "type", "veth", "peer", "name", "eth0", "netns", &namespace])?;
+        self.ip(&["link", "set", "crowd0", "master", INTERFACE, "up"])?;
+        inside(&["addr", "add", &format!("{CROWD_ADDRESS}/24"), "dev", "eth0"])?;
+        inside(&["link", "set", "eth0", "up"])?;
+        inside(&["route", "add", "local", CROWD_NETWORK, "dev", "lo"])?;
+        // Broadcasts, too, need a way out.
+        inside(&["route", "add", "default", "via", SERVER_ADDRESS])?;
+        self.ip(&["route", "add", CROWD_NETWORK, "via", CROWD_ADDRESS])?;
+        Ok(Crowd { namespace, _network: self.clone() })
+    }
+
     /// Starts a router between the server's network and the segment `bridge`, 10.78.0.0/24, in a namespace of its own: it has the address
     /// [`RELAY_ADDRESS`] there, and dnsmasq on it passes what DHCP clients say on to the server.
     ///
@@ -213,6 +239,20 @@ impl Network {
 
     pub(crate) fn ip(&self, arguments: &[&str]) -> Result<String> {
         ip(&[&["-n", &self.0.namespace], arguments].concat())
+    }
+}
+
+/// Where simulated devices are; it goes with the network.
+pub struct Crowd {
+    namespace: String,
+    _network: Network,
+}
+
+impl Crowd {
+    /// A command that runs there.
+    #[must_use]
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        command_in(&self.namespace, program)
     }
 }
 

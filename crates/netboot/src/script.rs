@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn waiting_machine_says_so_and_asks_again_after_its_pause() {
         let script = render(&BootPlan::Wait("place 14; about 20 s".to_owned(), 5), &request());
-        let again = "chain --replace /v1/boot/script?mac=52:54:00:77:00:10&platform=efi ||\n";
+        let again = "chain --replace /v1/boot/script?mac=52-54-00-77-00-10&platform=efi ||\n";
         assert!(
             script.starts_with(&format!("#!ipxe\necho Headwater: place 14? about 20 s\nsleep 5 ||\n{again}")),
             "{script}"

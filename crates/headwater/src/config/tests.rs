@@ -66,7 +66,6 @@ fn every_key_stands_in_the_default_file_and_in_the_documentation() {
         ("netboot", "boot_files bios uefi_x64 uefi_ia32 uefi_arm64"),
         ("cloud", "secrets"),
         ("admission", "at_once quiet longest"),
-        ("netboot", "boot_files"),
         ("write_cache", "kind directory memory_limit limit warn_percent"),
         ("limits", "bandwidth iops burst_ms"),
         ("interface", "name mode tftp router_advertisements range netmask router dns lease"),
