@@ -76,7 +76,9 @@ pub use flaky::FlakyFile;
 pub use guest::{Firmware, GOLDEN_READY_WITHIN, Guest, GuestSpec, MICRO_READY_WITHIN, Media, MediaKind};
 pub use home::home;
 pub use image::{Image, golden, micro};
-pub use network::{Crowd, INTERFACE, Network, RELAY_ADDRESS, SERVER_ADDRESS, SERVER_ADDRESS_V6, SITE_DHCP_ADDRESS};
+pub use network::{
+    Crowd, INTERFACE, Network, RELAY_ADDRESS, SERVER_ADDRESS, SERVER_ADDRESS_V6, SITE_DHCP_ADDRESS,
+};
 pub use postgres::Cluster;
 pub use run::sweep;
 pub use server::{Server, ServerSpec};
