@@ -252,6 +252,7 @@ impl Live for ToldServer {
             sessions: 1,
             catalogue_change: 0,
             catalogue_trouble: None,
+            admission: api::live::AdmissionStatus::default(),
         }
     }
 
