@@ -122,7 +122,10 @@ impl Resource for Tasks {
         task: &Stored<Task>,
     ) -> Result<TaskMore, ControlError> {
         let progress = reader.progress(task.id)?;
-        let percent = progress.done.min(progress.total).checked_mul(100);
+        // What moved no bytes is done all the same.
+        let whole = (task.state == TaskState::Done).then_some(100);
+        let part = progress.done.min(progress.total).checked_mul(100);
+        let percent = whole.or_else(|| part?.checked_div(progress.total));
         let runs = task.started_at.filter(|_| !task.state.has_ended());
         let ran = runs.map_or(0, |begun| u64::try_from(begun.until(progress.at).as_millis()).unwrap_or(0));
         let rate = progress.done.saturating_mul(1000).checked_div(ran).filter(|rate| *rate > 0);
@@ -140,7 +143,7 @@ impl Resource for Tasks {
             parameters: task.parameters.clone(),
             done: progress.done,
             total: progress.total,
-            percent: percent.and_then(|hundred| hundred.checked_div(progress.total)),
+            percent,
             progress_at: Plain(progress.at),
             rate,
             left_s: rate.filter(|_| progress.total > 0).and_then(|rate| rest.checked_div(rate)),

@@ -1,5 +1,6 @@
 //! Which tasks this server works on at the moment: what only memory knows of them.
 use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -42,6 +43,18 @@ impl Board {
     /// moment a task that runs here looks like one whose server died.
     pub(crate) fn adopt(&self, task: TaskId) -> Arc<Entry> {
         Arc::clone(self.entries().entry(task).or_default())
+    }
+
+    /// Lists a task as being worked on here, for the one worker that is to begin it: `false` where another has it. Two that saw
+    /// the same task wait must not take it off the board of each other.
+    pub(crate) fn claim(&self, task: TaskId) -> bool {
+        match self.entries().entry(task) {
+            Slot::Occupied(_) => false,
+            Slot::Vacant(place) => {
+                place.insert(Arc::default());
+                true
+            }
+        }
     }
 
     pub(crate) fn end(&self, task: TaskId) {
@@ -99,5 +112,26 @@ impl Board {
         if !self.is_stopping() {
             let _waited = self.woken.wait_timeout(entries, most).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farm::model::Id;
+
+    #[test]
+    fn task_is_claimed_by_one_worker_and_stays_listed_when_another_comes_too_late() {
+        let (board, task) = (Board::default(), Id::new(7).unwrap());
+        assert!(board.claim(task));
+        assert!(!board.claim(task), "another worker has it");
+        let entry = board.adopt(task);
+        board.cancel(task);
+        assert!(
+            entry.watch.advance(0).is_err() && board.has(task),
+            "what was claimed is what is told to stop"
+        );
+        board.end(task);
+        assert!(board.claim(task));
     }
 }

@@ -18,7 +18,9 @@ use crate::whole::Control;
 pub(crate) fn execute(control: &Control, task: &Stored<Task>) -> Result<Value, ControlError> {
     let running = Running::new(control, task);
     running.watch().set_limit(control.options().task_rate);
-    let result = work(&running).and_then(|finish| last_step(&running, finish));
+    let result = work(&running);
+    running.report();
+    let result = result.and_then(|finish| last_step(&running, finish));
     let result = match result {
         Err(error) if error.code == Code::Cancelled && running.entry().lost_lease.load(Ordering::Relaxed) => {
             let why = "a lease that it worked under ended or was broken";

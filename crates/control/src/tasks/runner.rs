@@ -121,12 +121,15 @@ fn take(control: &Control, task: &Stored<Task>) -> Result<Option<Stored<Task>>, 
         // What cannot be read fails where it is carried out.
         Err(_) => task.parameters.clone(),
     };
+    // Before the catalogue says that it runs here, so that at no moment it looks like one whose server died.
+    if !control.board().claim(task.id) {
+        return Ok(None);
+    }
     let taken = control.change(&Caller::task(task, control), |change| {
         let started_at = Some(change.now());
         let (state, server) = (TaskState::Running, Some(control.server()));
         let running =
             Task { state, server, started_at, parameters: parameters.clone(), ..task.value.clone() };
-        control.board().adopt(task.id);
         Ok(change.update_as("begin", task.id, task.revision, running)?)
     });
     match taken {

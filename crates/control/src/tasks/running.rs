@@ -42,6 +42,16 @@ impl<'a> Running<'a> {
         log(self.control, self.task, text);
     }
 
+    /// Writes down how far it is, for what ends before that is due. That is no reason to stop either.
+    pub(crate) fn report(&self) {
+        let (done, total) = self.watch().progress();
+        let (by, task) = (self.caller(), self.task.id);
+        let report = |change: &mut farm::catalogue::Change<'_>| change.report_progress(task, done, total);
+        if let Err(error) = self.control.catalogue().change(by.actor(), self.control.now(), report) {
+            tracing::debug!(task = task.get(), %error, "progress could not be written down");
+        }
+    }
+
     /// Takes a lease, under which it works from now on; one that it has of the same subject already is replaced.
     pub(crate) fn lease(
         &self,
