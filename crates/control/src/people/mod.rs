@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use farm::catalogue::{Change, Reader};
 use farm::model::{
-    Name, PasswordHash, Revision, Role, Scope, Stored, Timestamp, Token, TokenDigest, User, UserId, UserName,
+    Actor, Name, ObjectKind, PasswordHash, Revision, Role, Scope, Stored, Timestamp, Token, TokenDigest,
+    User, UserId, UserName,
 };
 
 use crate::caller::Caller;
@@ -88,7 +89,8 @@ pub enum LogInError {
     Password(#[from] PasswordError),
     /// The token of the first run is unknown, was used, or has ended.
     #[error(
-        "the token of the first run is unknown, was used, or has ended: start the server again for a new one"
+        "the token of the first run is unknown, was used, or has ended: start the server again for a new one; a farm that \
+         has its administrators makes none (headwater user password)"
     )]
     NoFirstRun,
     /// The catalogue below.
@@ -165,14 +167,19 @@ impl People {
         let known = control.read(|reader| find_user(reader, name.as_ref()))?;
         let hash = known.as_ref().and_then(|user| user.password.as_ref());
         let fits = self.hasher.verify(password, hash)?;
+        let object = known.as_ref().map_or(0, |user| user.id.get());
         let Some(user) = known.filter(|_| fits) else {
             tracing::warn!(user, address = %from.address, "log-in failed");
+            // As often as the throttle lets anybody try.
+            witness(control, "log-in-failed", name.as_ref(), object, from);
             return Err(LogInError::Wrong);
         };
         lock(&self.throttle).succeeded(&keys, now);
         if user.disabled {
+            witness(control, "log-in-refused", name.as_ref(), object, from);
             return Err(LogInError::Disabled(user.value.name));
         }
+        witness(control, "log-in", name.as_ref(), object, from);
         tracing::info!(user = %user.name, address = %from.address, "logged in");
         self.begin(user, now)
     }
@@ -306,6 +313,20 @@ fn make_secret(
     let token =
         change.create(Token { user, name, digest, role, scope, made_at, expires_at, disabled: false })?;
     Ok((token, secret))
+}
+
+/// Writes into the audit who came to the door. Where that cannot be written, the log has it: an administrator must get in to
+/// mend what keeps it from being written.
+fn witness(control: &Control, action: &str, name: Option<&UserName>, object: i64, from: &Origin) {
+    let Some(name) = name else { return };
+    let (origin, request) = (from.address.to_canonical().to_string(), from.request.clone());
+    let by = Actor { user: name.clone(), token: None, origin, request };
+    let written = control
+        .catalogue()
+        .change(&by, control.now(), |change| change.witness(action, ObjectKind::User, object, name.as_str()));
+    if let Err(error) = written {
+        tracing::warn!(user = %name, %error, "{action} could not be written into the audit");
+    }
 }
 
 fn find_user(reader: &mut Reader<'_>, name: Option<&UserName>) -> Result<Option<Stored<User>>, ControlError> {

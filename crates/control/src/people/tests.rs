@@ -211,3 +211,31 @@ fn user_who_must_change_the_password_can_do_nothing_else() {
     });
     assert!(made.is_ok());
 }
+
+#[test]
+fn who_came_to_the_door_stands_in_the_audit() {
+    let (farm, _) = Farm::claimed();
+    assert!(farm.log_in("admin", "wrong wrong wrong").is_err());
+    assert!(farm.log_in("nobody", PASSWORD).is_err());
+    farm.log_in("admin", PASSWORD).unwrap();
+    let query = farm::catalogue::ListQuery {
+        filter: "action ~ \"log-in*\"".parse().unwrap(),
+        order: Some("number".to_owned()),
+        ..farm::catalogue::ListQuery::default()
+    };
+    let entries = farm.control.read(|reader| Ok(reader.audit(&query)?.items)).unwrap();
+    let told: Vec<_> = entries
+        .iter()
+        .map(|entry| {
+            (entry.action.as_str(), entry.name.as_str(), entry.object > 0, entry.actor.origin.as_str())
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("log-in-failed", "admin", true, "10.0.0.7"),
+            ("log-in-failed", "nobody", false, "10.0.0.7"),
+            ("log-in", "admin", true, "10.0.0.7")
+        ]
+    );
+}

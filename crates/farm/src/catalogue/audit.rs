@@ -67,6 +67,21 @@ impl Reader<'_> {
 }
 
 impl Change<'_> {
+    /// Writes down what happened to an object and changed nothing of it: that somebody logged in. `object` is 0 where it
+    /// happened to none that there is.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn witness(
+        &mut self,
+        action: &str,
+        kind: ObjectKind,
+        object: i64,
+        name: &str,
+    ) -> Result<(), CatalogueError> {
+        self.write_down(action, kind, object, name, None, None)
+    }
+
     /// Takes away audit entries from before `until`, which were exported. The latest entry stays, and one is added that
     /// says what was done. Gives how many went.
     ///
