@@ -29,6 +29,7 @@ use crate::operation::Operation;
 use crate::problem::Problem;
 use crate::resources::object::tell;
 use crate::resources::tasks::Tasks;
+use crate::sight::Sight;
 use crate::wire::{Names, Plain, Word};
 
 /// The most listeners at once.
@@ -78,7 +79,7 @@ struct Gone;
 
 fn listener(asked: &Asked<'_>) -> Result<(Listener, mpsc::Receiver<Bytes>), Problem> {
     let caller = asked.caller()?.clone();
-    caller.may(Action::See, ObjectKind::Device, Place::Farm).map_err(ControlError::from)?;
+    Sight::of(&caller, asked.control())?;
     let people = caller.may(Action::See, ObjectKind::User, Place::Farm).is_ok();
     let identity = asked.who.as_ref().and_then(|who| who.identity.as_ref());
     let shown = identity.map(|(_, shown)| (shown.clone(), asked.origin.clone()));
@@ -135,6 +136,9 @@ fn follow(asked: &Asked<'_>) -> Result<Response<HttpBody>, Problem> {
                 _ = stopping.changed() => return,
             };
             let Some(boot) = boot else { return };
+            if !listener.sees(|sight| sight.boot(&boot)) {
+                continue;
+            }
             if listener.sender.send(format!("{boot}\n").into()).await.is_err() {
                 return;
             }
@@ -193,7 +197,10 @@ async fn feed(
                 listener.comment("nothing new").await?;
             }
             boot = boots.recv(), if boots_go_on => match boot {
-                Some(boot) => listener.send("boot", None, &boot).await?,
+                Some(boot) if listener.sees(|sight| sight.boot(&boot)) => {
+                    listener.send("boot", None, &boot).await?;
+                }
+                Some(_) => {}
                 None => boots_go_on = false,
             },
             notice = notices.recv() => match notice {
@@ -208,6 +215,11 @@ async fn feed(
 }
 
 impl Listener {
+    /// Whether the listener sees something, as the farm is now.
+    fn sees(&self, what: impl FnOnce(&Sight) -> bool) -> bool {
+        Sight::of(&self.caller, &self.api.control).is_ok_and(|sight| what(&sight))
+    }
+
     async fn comment(&self, text: &str) -> Result<(), Gone> {
         self.sender.send(format!(": {text}\n\n").into()).await.map_err(|_| Gone)
     }
@@ -228,7 +240,8 @@ impl Listener {
                 *told = entry.number;
                 let of_people =
                     matches!(entry.kind, ObjectKind::User | ObjectKind::Grant | ObjectKind::Token);
-                if self.people || !of_people {
+                let sees = if of_people { self.people } else { self.sees(|sight| sight.change(&entry)) };
+                if sees {
                     let number = entry.number;
                     self.send("change", Some(number), &change(&entry)).await?;
                 }
@@ -257,7 +270,7 @@ impl Listener {
     async fn still_may(&self) -> Result<(), Gone> {
         let Some((shown, origin)) = self.shown.clone() else { return Ok(()) };
         let identity = self.waiting(move |api| api.people.identify(&api.control, &shown, &origin)).await?;
-        let may = |caller: &Caller| caller.may(Action::See, ObjectKind::Device, Place::Farm).is_ok();
+        let may = |caller: &Caller| Sight::of(caller, &self.api.control).is_ok();
         match identity {
             Some(identity) if may(&identity.caller) => Ok(()),
             _ => {

@@ -44,6 +44,7 @@ mod operation;
 mod problem;
 mod reply;
 mod resources;
+mod sight;
 mod table;
 mod wire;
 

@@ -1,13 +1,14 @@
 //! Persistent write caches: which device made one, on which version, and what is to become of it.
 use control::{ControlError, cache_version};
 use farm::catalogue::Reader;
+use farm::filter::Filter;
 use farm::model::{Description, PersistentCache, Stored, Timestamp};
 use farm::rules::permission::Place;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::devices::Devices;
-use super::object::{Resource, Told, Which, operations};
+use super::object::{Resource, Told, Visible, Which, operations};
 use super::tasks::{Tasks, begun};
 use super::text;
 use crate::asked::Asked;
@@ -83,6 +84,10 @@ impl Resource for Caches {
     fn place(reader: &mut Reader<'_>, cache: &PersistentCache) -> Result<Place, ControlError> {
         let device = reader.get(cache.device)?;
         Devices::place(reader, &device.value)
+    }
+
+    fn inside(visible: &Visible) -> Option<Filter> {
+        Devices::inside(visible)
     }
 
     fn body(

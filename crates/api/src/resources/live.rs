@@ -9,10 +9,11 @@ use serde_json::Value;
 use super::devices::Devices;
 use super::object::Resource;
 use crate::asked::Asked;
-use crate::live::{DeviceStatus, ServerStatus, Stats};
+use crate::live::{Account, DeviceStatus, ServerStatus, Stats};
 use crate::operation::{Operation, ParameterKind};
 use crate::problem::Problem;
 use crate::reply::Reply;
+use crate::sight::Sight;
 use crate::wire::find;
 
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -98,9 +99,17 @@ fn status(asked: &Asked<'_>) -> Result<Reply, Problem> {
     Reply::json(&asked.api.live.status())
 }
 
+/// What the caller sees.
+fn sight(asked: &Asked<'_>) -> Result<Sight, Problem> {
+    Ok(Sight::of(asked.caller()?, asked.control())?)
+}
+
 fn stats(asked: &Asked<'_>) -> Result<Reply, Problem> {
-    may_see_all(asked)?;
-    Reply::json(&asked.api.live.stats())
+    let (sight, mut stats) = (sight(asked)?, asked.api.live.stats());
+    // Readers of a whole vDisk are nobody's device.
+    let seen = |account: &Account| account.device.as_ref().map_or(sight.all, |name| sight.device(name));
+    stats.accounts.retain(seen);
+    Reply::json(&stats)
 }
 
 fn metrics(asked: &Asked<'_>) -> Result<Reply, Problem> {
@@ -109,8 +118,9 @@ fn metrics(asked: &Asked<'_>) -> Result<Reply, Problem> {
 }
 
 fn all_devices(asked: &Asked<'_>) -> Result<Reply, Problem> {
-    may_see_all(asked)?;
-    Reply::json(&DevicesAnswer { items: asked.api.live.devices() })
+    let (sight, mut items) = (sight(asked)?, asked.api.live.devices());
+    items.retain(|device| sight.device(&device.name));
+    Reply::json(&DevicesAnswer { items })
 }
 
 /// The device that the path names, where the caller may do this with it.
@@ -142,14 +152,16 @@ fn reset(asked: &Asked<'_>) -> Result<Reply, Problem> {
 }
 
 fn boots(asked: &Asked<'_>) -> Result<Reply, Problem> {
-    may_see_all(asked)?;
-    Reply::json(&BootsAnswer { boots: asked.api.live.boots()? })
+    let (sight, mut boots) = (sight(asked)?, asked.api.live.boots()?);
+    boots.retain(|boot| sight.boot(boot));
+    Reply::json(&BootsAnswer { boots })
 }
 
 fn boots_of(asked: &Asked<'_>) -> Result<Reply, Problem> {
-    may_see_all(asked)?;
+    let sight = sight(asked)?;
     let wanted = asked.parameter("boot")?;
-    let boots = asked.api.live.boots_of(wanted)?;
+    let mut boots = asked.api.live.boots_of(wanted)?;
+    boots.retain(|boot| sight.boot(boot));
     if boots.is_empty() {
         return Err(Problem::not_found(format!("{wanted:?} is neither a boot nor a device that has booted")));
     }

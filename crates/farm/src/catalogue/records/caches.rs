@@ -17,11 +17,15 @@ impl Record for PersistentCache {
         ],
         children: &[],
         label: "device.name || ' on ' || vdisk.name",
-        joins: "JOIN device ON device.id = t.device_id JOIN vdisk ON vdisk.id = t.vdisk_id \
+        joins: "JOIN device ON device.id = t.device_id JOIN collection ON collection.id = device.collection_id \
+            JOIN vdisk ON vdisk.id = t.vdisk_id \
             JOIN server ON server.id = t.server_id",
         fields: &[
             Field::row("device", FieldKind::Folded, "device.name"),
             Field::row("device-id", FieldKind::Number, "t.device_id"),
+            Field::row("collection", FieldKind::Folded, "collection.name_key"),
+            Field::row("collection-id", FieldKind::Number, "device.collection_id"),
+            Field::row("site-id", FieldKind::Number, "collection.site_id"),
             Field::row("vdisk", FieldKind::Folded, "vdisk.name_key"),
             Field::row("vdisk-id", FieldKind::Number, "t.vdisk_id"),
             Field::row("version", FieldKind::Number, "t.version"),
