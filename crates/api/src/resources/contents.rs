@@ -29,7 +29,7 @@ pub(super) fn all() -> Vec<Operation> {
             "/v1/stores/{store}/import",
             "importVdisk",
             "stores",
-            "Begins to import an exported vDisk into a store.",
+            "Begins to import an exported vDisk into a store; where the store has it, the versions that are new.",
             import,
         )
         .takes::<ImportBody>()
@@ -78,6 +78,10 @@ struct AdoptBody {
     /// Whether the newest version of each is for test devices at first. All others go to production.
     #[serde(default)]
     newest_in_test: bool,
+    /// Versions above this one are for test devices at first; null: production devices boot the newest.
+    #[serde(default)]
+    #[schemars(range(max = 999_999))]
+    production_up_to: Option<u32>,
 }
 
 /// What a store holds besides what the catalogue lists.
@@ -131,7 +135,7 @@ struct ChainVersion {
 struct FoundAnswer {
     /// Its name.
     file: String,
-    /// What is the matter, for programs: `orphan`, `damaged`, `name`, `ambiguous`, `extends`, `unfinished`.
+    /// What is the matter, for programs: `orphan`, `damaged`, `name`, `ambiguous`, `extends`, `unfinished`, `beside`.
     kind: String,
     /// What is the matter, and what to do about it.
     why: String,
@@ -143,11 +147,14 @@ fn store(asked: &Asked<'_>) -> Result<Stored<Store>, Problem> {
 }
 
 fn adopt_store(asked: &Asked<'_>) -> Result<Reply, Problem> {
-    let AdoptBody { dry_run, names, mode, write_cache, description, newest_in_test } = asked.body()?;
+    let AdoptBody { dry_run, names, mode, write_cache, description, newest_in_test, production_up_to } =
+        asked.body()?;
+    let most = production_up_to.map(VersionNumber::new).transpose();
     let template = adopt::Template {
         mode: access_mode(mode, write_cache, None)?,
         description: text(description)?,
         newest_in_test,
+        production_up_to: most.map_err(|bad| ControlError::bad_value("production_up_to", bad))?,
     };
     let names: Vec<VdiskName> = names.into_iter().map(|name| name.0).collect();
     let (control, caller, store) = (asked.control(), asked.caller()?, store(asked)?);
@@ -208,14 +215,18 @@ struct ImportBody {
     /// What is written about it; null: what was.
     #[serde(default)]
     description: Option<Plain<Description>>,
+    /// Whether its versions are for test devices at first, whatever they were.
+    #[serde(default)]
+    in_test: bool,
 }
 
 fn import(asked: &Asked<'_>) -> Result<Reply, Problem> {
-    let ImportBody { folder, name, mode, write_cache, description } = asked.body()?;
+    let ImportBody { folder, name, mode, write_cache, description, in_test } = asked.body()?;
     let what = transfer::Importing {
         name: name.map(|name| name.0),
         mode: access_mode(mode, write_cache, None)?,
         description: description.map(|text| text.0),
+        in_test,
     };
     let store = store(asked)?;
     let task = transfer::import(asked.control(), asked.caller()?, store.id, &folder, &what);

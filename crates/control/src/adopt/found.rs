@@ -73,6 +73,9 @@ impl Looked {
             }
             return;
         }
+        if let Some(why) = beside(name) {
+            return find(FindingKind::Beside, why.to_owned());
+        }
         if !is_image(name) {
             return;
         }
@@ -95,6 +98,21 @@ impl Looked {
             Err(_) if known => self.known = self.known.saturating_add(1),
             Err(error) => find(FindingKind::Damaged, error.to_string()),
         }
+    }
+}
+
+/// What another program keeps beside its images, and what that means here.
+fn beside(name: &str) -> Option<&'static str> {
+    let (_, ending) = name.rsplit_once('.')?;
+    match ending.to_ascii_lowercase().as_str() {
+        "pvp" => Some(
+            "properties of another program, which are not read: set the vDisk's own (headwater vdisk set)",
+        ),
+        "lok" => Some("a lock of another program: take over nothing that its servers still stream"),
+        "xml" => Some(
+            "perhaps another program's manifest, which is not read: what the images say of each other counts",
+        ),
+        _ => None,
     }
 }
 

@@ -145,7 +145,10 @@ impl Forest {
                 let Some(file) = self.files.get(parent) else { break None };
                 let called = file.name.as_str();
                 if file.known {
-                    let why = format!("it stands on {called:?}, which belongs to a version of the catalogue");
+                    let why = format!(
+                        "it stands on {called:?}, which belongs to a version of the catalogue: headwater image convert \
+                         makes a whole image of it, which can be taken over under another name"
+                    );
                     break Some((FindingKind::Extends, why));
                 }
                 if self.out.contains(&parent) && self.parents.get(parent).is_some_and(Option::is_none) {
@@ -190,12 +193,13 @@ impl Forest {
 
     /// A vDisk of these files.
     fn chain(&mut self, name: VdiskName, places: &[Place]) -> Option<FoundChain> {
+        let places = &self.without_strays(&name, places);
         let numbers = self.numbers_by_name(&name, places).or_else(|| self.numbers_by_depth(places));
         let Some(numbers) = numbers else {
             for place in places {
                 let why = format!(
-                    "it cannot be told which version of \"{name}\" it is: the names of these files give the same number \
-                     twice, or none"
+                    "it cannot be told which version of \"{name}\" it is: call the files \"{name}.vhdx\", \"{name}.1.avhdx\" and so \
+                     on, each with a higher number than the one on which it stands"
                 );
                 self.find(*place, FindingKind::Ambiguous, why);
             }
@@ -215,6 +219,29 @@ impl Forest {
         Some(FoundChain { name, versions })
     }
 
+    /// The files without those that stand on others of them and are called otherwise, where the others are called as versions
+    /// are: a copy that somebody made beside a chain must not become what devices boot.
+    fn without_strays(&mut self, name: &VdiskName, places: &[Place]) -> Vec<Place> {
+        let fits = |place: &Place| {
+            let called = self.files.get(*place).and_then(|file| version_of(&file.name));
+            called.is_some_and(|(own, _)| own.folded() == name.folded())
+        };
+        let (own, strays): (Vec<Place>, Vec<Place>) = places.iter().partition(|place| fits(place));
+        // With the whole image alone, names say nothing: they may be those of another program.
+        let carries = |place: &Place| own.iter().any(|own| self.parents.get(*own) == Some(&Some(*place)));
+        if own.len() < 2 || strays.iter().any(carries) {
+            return places.to_vec();
+        }
+        for place in strays {
+            let why = format!(
+                "it stands on a version of \"{name}\" and is not called like one (\"{name}.NUMBER.avhdx\"): rename it, or move \
+                 it away"
+            );
+            self.find(place, FindingKind::Name, why);
+        }
+        own
+    }
+
     /// The numbers that names give, where all names do, and each another one.
     fn numbers_by_name(&self, name: &VdiskName, places: &[Place]) -> Option<HashMap<Place, VersionNumber>> {
         let mut numbers = HashMap::new();
@@ -231,7 +258,8 @@ impl Forest {
         places.iter().all(upwards).then_some(numbers)
     }
 
-    /// Numbers in the order in which files stand on each other, where there is one whole image among them.
+    /// Numbers in the order in which files stand on each other, where there is one whole image among them, and no two stand
+    /// on the same: which of those is the newer one, cannot be told.
     fn numbers_by_depth(&self, places: &[Place]) -> Option<HashMap<Place, VersionNumber>> {
         let depth = |place: &Place| {
             let mut at = *place;
@@ -245,7 +273,8 @@ impl Forest {
         let mut ordered: Vec<(usize, Place)> = places.iter().map(|place| (depth(place), *place)).collect();
         ordered.sort_unstable();
         let roots = ordered.iter().filter(|(depth, _)| *depth == 0).count();
-        (roots == 1).then_some(())?;
+        let depths: HashSet<usize> = ordered.iter().map(|(depth, _)| *depth).collect();
+        (roots == 1 && depths.len() == ordered.len()).then_some(())?;
         let numbered = ordered
             .iter()
             .zip(0_u32..)

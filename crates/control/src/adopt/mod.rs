@@ -86,6 +86,8 @@ pub enum FindingKind {
     Extends,
     /// Somebody makes it at the moment, or died over it.
     Unfinished,
+    /// It is no image, and stands beside one: another program's.
+    Beside,
 }
 
 /// What adopted vDisks are like.
@@ -97,6 +99,8 @@ pub struct Template {
     pub description: Description,
     /// Whether the newest version of each is for test devices at first. All others go to production.
     pub newest_in_test: bool,
+    /// The highest number that goes to production, where versions above it are for test devices at first; `None`: all.
+    pub production_up_to: Option<VersionNumber>,
 }
 
 /// Looks through a store, and says what can be adopted.
@@ -162,7 +166,8 @@ pub fn import(
             })?;
             let newest = chain.versions.last().map(|version| version.number);
             for version in &chain.versions {
-                let in_test = template.newest_in_test && Some(version.number) == newest;
+                let above = template.production_up_to.is_some_and(|most| version.number > most);
+                let in_test = above || (template.newest_in_test && Some(version.number) == newest);
                 change.create(Version {
                     vdisk: vdisk.id,
                     number: version.number,

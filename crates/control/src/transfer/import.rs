@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use diskimage::Image;
 use farm::catalogue::{Change, Reader};
 use farm::model::{
-    Access, AccessMode, Description, StoreId, Stored, SubnetAffinity, TaskId, Vdisk, VdiskName, Version,
-    VersionState,
+    Access, AccessMode, Description, StoreId, Stored, SubnetAffinity, TaskId, Vdisk, VdiskId, VdiskName,
+    Version, VersionState,
 };
 use farm::rules::files::compare;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::addition::addition;
 use super::copy::copy;
 use super::manifest::{Manifest, ManifestVersion};
 use super::{own_folder, remove_folder, rename_new, sync_folder};
@@ -29,13 +30,20 @@ pub(crate) struct Import {
     pub(crate) name: VdiskName,
     pub(crate) description: Description,
     pub(crate) mode: AccessMode,
+    /// The vDisk that gets the versions that it lacks; `None`: a new one is made.
+    #[serde(default)]
+    pub(crate) into: Option<VdiskId>,
+    /// Whether the versions are for test devices at first.
+    #[serde(default)]
+    pub(crate) in_test: bool,
 }
 
 impl Import {
     pub(crate) fn run(&self, running: &Running<'_>) -> Result<Finish, ControlError> {
-        let manifest = Manifest::read(&self.from)?;
+        let whole = Manifest::read(&self.from)?;
         let folder = self.folder(running.control)?;
         reachable(&folder)?;
+        let (manifest, known) = running.control.read(|reader| self.part(reader, &whole))?;
         let total = manifest
             .versions
             .iter()
@@ -56,12 +64,22 @@ impl Import {
             }
         }
         if !placed {
+            // Beside what they stand on, which is here already.
+            for version in &known {
+                let (from, to) = (folder.join(version.file.as_str()), own.join(version.file.as_str()));
+                if !to.exists() {
+                    std::fs::hard_link(&from, &to)
+                        .map_err(|error| ControlError::file(&to, "linked", &error))?;
+                }
+            }
             for version in &manifest.versions {
                 Image::open(&own.join(version.file.as_str()), reading(&own))?;
             }
         }
         let import = self.clone();
         Ok(Box::new(move |change| {
+            // What was found to be the same must be so still.
+            let (manifest, _) = import.part(change, &whole)?;
             import.unlisted(change, &manifest)?;
             // What the catalogue has against it, it says before a file is touched.
             let made = import.make(change, &manifest)?;
@@ -75,6 +93,20 @@ impl Import {
             sync_folder(&folder)?;
             Ok(made)
         }))
+    }
+
+    /// What is imported of a manifest, as one of its own, and the versions of it that are here.
+    fn part(
+        &self,
+        reader: &mut Reader<'_>,
+        whole: &Manifest,
+    ) -> Result<(Manifest, Vec<ManifestVersion>), ControlError> {
+        let Some(vdisk) = self.into else { return Ok((whole.clone(), Vec::new())) };
+        let present = reader.versions(vdisk)?;
+        let addition = addition(whole, &present)?;
+        let versions = addition.new.into_iter().cloned().collect();
+        let known = addition.known.into_iter().cloned().collect();
+        Ok((Manifest { versions, ..whole.clone() }, known))
     }
 
     /// Copies one file and compares it with what the manifest says.
@@ -102,19 +134,13 @@ impl Import {
 
     /// The vDisk and its versions, in the transaction that ends the task.
     fn make(&self, change: &mut Change<'_>, manifest: &Manifest) -> Result<Value, ControlError> {
-        let vdisk = change.create(Vdisk {
-            name: self.name.clone(),
-            store: self.store,
-            description: self.description.clone(),
-            menu_text: None,
-            mode: self.mode,
-            override_version: None,
-            server: None,
-            affinity: SubnetAffinity::None,
-            disabled: false,
-        })?;
+        let vdisk = match self.into {
+            Some(vdisk) => change.get(vdisk)?,
+            None => change.create(self.vdisk())?,
+        };
         for version in &manifest.versions {
             let access = match version.access {
+                _ if self.in_test => Access::Test,
                 // What was released elsewhere is released here now; what was scheduled stays so.
                 Access::Production { released } if released < change.now() => {
                     Access::Production { released: change.now() }
@@ -134,6 +160,21 @@ impl Import {
             })?;
         }
         Ok(json!({ "vdisk": vdisk.id, "name": vdisk.name, "versions": manifest.versions.len() }))
+    }
+
+    /// The vDisk, where it is a new one.
+    fn vdisk(&self) -> Vdisk {
+        Vdisk {
+            name: self.name.clone(),
+            store: self.store,
+            description: self.description.clone(),
+            menu_text: None,
+            mode: self.mode,
+            override_version: None,
+            server: None,
+            affinity: SubnetAffinity::None,
+            disabled: false,
+        }
     }
 
     /// Refuses files that belong to versions by now: another import was faster.

@@ -3,7 +3,9 @@
 //! An export copies the files of a chain and writes down what each is and what it holds (SHA-256); its folder gets its
 //! name when all of it is there. An import reads that, copies into the store under a name that nothing else has, compares
 //! every byte with the manifest, and makes the vDisk in the transaction in which the files get their names. Files keep
-//! their names all the way: a difference finds its parent by it.
+//! their names all the way: a difference finds its parent by it. Where the vDisk is there already, it gets the versions
+//! that it lacks (`addition`).
+mod addition;
 mod copy;
 mod export;
 mod import;
@@ -11,8 +13,9 @@ mod manifest;
 
 use std::path::{Path, PathBuf};
 
+use farm::catalogue::Reader;
 use farm::model::{
-    AccessMode, Description, FileName, ObjectKind, Store, StoreId, Stored, Task, VdiskId, VdiskName,
+    AccessMode, Description, FileName, ObjectKind, Store, StoreId, Stored, Task, Vdisk, VdiskId, VdiskName,
     VersionNumber,
 };
 use farm::rules::permission::Action;
@@ -21,9 +24,11 @@ pub(crate) use export::Export;
 pub(crate) use import::Import;
 pub use manifest::{MANIFEST, Manifest, ManifestVersion};
 
+use addition::addition;
+
 use crate::caller::Caller;
 use crate::error::{Code, ControlError};
-use crate::places::{changeable, is_free, reachable, store_folder, store_place};
+use crate::places::{called, changeable, is_free, reachable, store_folder, store_place};
 use crate::tasks::{Begun, Job, record};
 use crate::whole::Control;
 
@@ -40,7 +45,10 @@ pub fn export(
     folder: &str,
 ) -> Result<Stored<Task>, ControlError> {
     let folder = exchange(control, by, folder)?;
-    is_free(&folder)?;
+    if folder.symlink_metadata().is_ok() {
+        let why = format!("{} is there already", folder.display());
+        return Err(ControlError::new(Code::Conflict, why).hint("name a folder that is not"));
+    }
     let task = control.change(by, |change| {
         let of = changeable(change, by, vdisk)?;
         let versions = export::chosen(&of, &change.versions(vdisk)?, version)?;
@@ -61,6 +69,8 @@ pub struct Importing {
     pub mode: AccessMode,
     /// What is written about it; `None`: what was.
     pub description: Option<Description>,
+    /// Whether its versions are for test devices at first, whatever they were.
+    pub in_test: bool,
 }
 
 /// Reads the manifest of an export.
@@ -93,17 +103,58 @@ pub fn import(
         by.may(Action::Change, ObjectKind::Vdisk, store_place(&of))?;
         let folder = store_folder(change, control.server(), &of)?;
         reachable(&folder)?;
-        if change.vdisk(store, &name).is_ok() {
-            let why = format!("the store \"{}\" has a vDisk \"{name}\" already", of.name);
-            return Err(ControlError::new(Code::Conflict, why).hint("import it under another name"));
+        let into = existing(change, store, &name)?;
+        let new = match into {
+            None => manifest.versions.iter().collect(),
+            Some(vdisk) => {
+                let vdisk = changeable(change, by, vdisk)?;
+                let present = change.versions(vdisk.id)?;
+                let added = addition(&manifest, &present);
+                let there = format!("vDisk \"{}\" is there already", vdisk.name);
+                let new = added.map_err(|error| error.about(there))?.new;
+                if vdisk.mode == AccessMode::Private {
+                    return Err(farm::rules::Refusal::Private.into());
+                }
+                new
+            }
+        };
+        for version in new {
+            let path = folder.join(version.file.as_str());
+            is_free(&path).map_err(|error| owner(change, store, version).unwrap_or(error))?;
         }
-        manifest.versions.iter().try_for_each(|version| is_free(&folder.join(version.file.as_str())))?;
         let (from, name, description, mode) = (from.clone(), name.clone(), description.clone(), what.mode);
-        let job = Job::Import(Import { store, from, name, description, mode });
-        record(change, control, by, job, None, Begun::Later)
+        let job = Job::Import(Import { store, from, name, description, mode, into, in_test: what.in_test });
+        record(change, control, by, job, into, Begun::Later)
     })?;
     control.board().wake();
     Ok(task)
+}
+
+/// The vDisk of this name, where the store has one.
+fn existing(
+    reader: &mut Reader<'_>,
+    store: StoreId,
+    name: &VdiskName,
+) -> Result<Option<VdiskId>, ControlError> {
+    match reader.vdisk(store, name) {
+        Ok(vdisk) => Ok(Some(vdisk.id)),
+        Err(farm::catalogue::CatalogueError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// That a file's name is taken by a version, where it is.
+fn owner(reader: &mut Reader<'_>, store: StoreId, version: &ManifestVersion) -> Option<ControlError> {
+    for vdisk in reader.all::<Vdisk>().ok()?.into_iter().filter(|vdisk| vdisk.store == store) {
+        let versions = reader.versions(vdisk.id).ok()?;
+        if let Some(own) = versions.iter().find(|own| own.file.folded() == version.file.folded()) {
+            let why = format!("file {:?} is that of {} here", own.file.as_str(), called(&vdisk, own));
+            let hint =
+                "files keep their names, by which chains are put together: import it into another store";
+            return Some(ControlError::new(Code::Conflict, why).hint(hint));
+        }
+    }
+    None
 }
 
 /// The folder that a caller names.

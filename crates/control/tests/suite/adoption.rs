@@ -24,7 +24,7 @@ fn template() -> Template {
     let limit = ByteSize::new(1 << 30).unwrap();
     let warn_at = Percent::new(80).unwrap();
     let mode = AccessMode::Standard(WriteCache { kind: WriteCacheKind::ServerDisk, limit, warn_at });
-    Template { mode, description: text("from the old farm"), newest_in_test: true }
+    Template { mode, description: text("from the old farm"), newest_in_test: true, production_up_to: None }
 }
 
 fn look(farm: &Farm) -> Plan {
@@ -150,4 +150,38 @@ fn file_beside_versions_of_the_catalogue_is_told_from_them() {
     assert_eq!(finding(&plan, "golden.1.avhdx").0, FindingKind::Extends);
     assert_eq!(finding(&plan, "golden.2.avhdx").0, FindingKind::Extends);
     assert_eq!(finding(&plan, "Golden.9.vhdx").0, FindingKind::Name);
+}
+
+#[test]
+fn stray_child_beside_a_chain_becomes_no_version_and_files_of_other_programs_are_told() {
+    let farm = Farm::new();
+    base(&farm, "win11.vhdx");
+    child(&farm, "win11.vhdx", "win11.1.avhdx", 1 << 20, 2);
+    child(&farm, "win11.1.avhdx", "win11.2.avhdx", 1 << 20, 3);
+    // Somebody tried something on a child of their own.
+    child(&farm, "win11.vhdx", "trial.vhdx", 1 << 20, 9);
+    // Names that say nothing, and two that stand on the same.
+    base(&farm, "lab.vhdx");
+    child(&farm, "lab.vhdx", "lab_0E5A.avhdx", 1 << 20, 7);
+    child(&farm, "lab.vhdx", "lab_01C3.avhdx", 2 << 20, 8);
+    for file in ["win11.pvp", "win11.1.lok", "win11.xml"] {
+        std::fs::write(farm.path(file), b"<x/>").unwrap();
+    }
+    let found = look(&farm);
+    let names: Vec<_> =
+        found.chains.iter().map(|chain| (chain.name.as_str(), chain.versions.len())).collect();
+    assert_eq!(names, [("win11", 3)]);
+    let (kind, why) = finding(&found, "trial.vhdx");
+    assert!(kind == FindingKind::Name && why.contains("win11.NUMBER.avhdx"), "{why}");
+    let (kind, why) = finding(&found, "lab_0E5A.avhdx");
+    assert!(kind == FindingKind::Ambiguous && why.contains("lab.1.avhdx"), "{why}");
+    for file in ["win11.pvp", "win11.1.lok", "win11.xml"] {
+        assert_eq!(finding(&found, file).0, FindingKind::Beside, "{file}");
+    }
+    // The administrator knows which version production had.
+    let up_to = Template { newest_in_test: false, production_up_to: Some(n(1)), ..template() };
+    let made = import(&farm.control, &farm.by(), farm.store, &[], &up_to).unwrap();
+    let access = |number| farm.version(made[0].id, number).access;
+    assert!(matches!((access(0), access(1)), (Access::Production { .. }, Access::Production { .. })));
+    assert_eq!(access(2), Access::Test);
 }

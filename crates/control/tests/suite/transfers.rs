@@ -2,7 +2,10 @@
 use control::transfer::{Importing, MANIFEST, export, import, look};
 use control::{Caller, Code};
 use diskimage::Format;
-use farm::model::{Access, AccessMode, Site, Stored, Task, TaskState, Text, User, Vdisk, VdiskId};
+use farm::model::{
+    Access, AccessMode, ByteSize, Percent, Site, Stored, Task, TaskState, Text, User, Vdisk, VdiskId,
+    WriteCache, WriteCacheKind,
+};
 
 use crate::sample::{Farm, n, text, write};
 
@@ -21,7 +24,7 @@ fn exported(farm: &Farm, vdisk: VdiskId, folder: &str) {
 }
 
 fn importing() -> Importing {
-    Importing { name: Some(text("copy")), mode: AccessMode::Private, description: None }
+    Importing { name: Some(text("copy")), mode: AccessMode::Private, description: None, in_test: false }
 }
 
 fn begin_import(farm: &Farm, folder: &str) -> Stored<Task> {
@@ -163,4 +166,47 @@ fn folder_outside_of_the_exchange_is_for_root_alone() {
     assert_eq!(export(&farm.control, &eve, vdisk, None, "golden").unwrap_err().code, Code::Denied);
     let sites = farm.control.read(|reader| Ok(reader.all::<Site>()?)).unwrap();
     assert_eq!(sites[0].name, Text::new("Berlin").unwrap());
+}
+
+/// Into the vDisk that has its name, as it was.
+fn adding() -> Importing {
+    let cache = WriteCache {
+        kind: WriteCacheKind::ServerDisk,
+        limit: ByteSize::new(1 << 30).unwrap(),
+        warn_at: Percent::new(80).unwrap(),
+    };
+    let mode = AccessMode::Standard(cache);
+    Importing { name: None, mode, description: None, in_test: true }
+}
+
+#[test]
+fn versions_that_were_added_elsewhere_are_added_here_and_nothing_else() {
+    let (here, there) = (Farm::new(), Farm::new());
+    let vdisk = three_versions(&here);
+    let _runners = (here.control.start().unwrap(), there.control.start().unwrap());
+    exported(&here, vdisk, "first");
+    let import = |folder: &str| {
+        let folder = here.root().join("exchange").join(folder);
+        import(&there.control, &there.by(), there.store, folder.to_str().unwrap(), &adding())
+    };
+    assert_eq!(there.ended(import("first").unwrap().id).task.state, TaskState::Done);
+    let error = import("first").unwrap_err();
+    assert!(error.code == Code::Conflict && error.message.contains("has all versions"), "{error}");
+
+    here.update(vdisk, 3 << 20, 4);
+    exported(&here, vdisk, "second");
+    let status = there.ended(import("second").unwrap().id);
+    assert_eq!(status.task.state, TaskState::Done, "{status:?}");
+    let there_vdisk = vdisk_of(&there);
+    let newest = there.version(there_vdisk, 3);
+    assert_eq!((newest.access, &there.contents(&newest)[..4]), (Access::Test, &[1, 2, 3, 4][..]));
+    assert_eq!(there.files(), ["golden.1.avhdx", "golden.2.avhdx", "golden.3.avhdx", "golden.vhdx"]);
+
+    // Both go on by themselves: what is number 4 there is not number 4 here.
+    here.update(vdisk, 4 << 20, 5);
+    there.update(there_vdisk, 4 << 20, 6);
+    exported(&here, vdisk, "third");
+    let error = import("third").unwrap_err();
+    assert!(error.message.contains("version 4 is another one here"), "{error}");
+    assert_eq!(error.code, Code::Conflict);
 }

@@ -119,6 +119,6 @@ fn vdisk_that_devices_boot_or_run_on_is_not_deleted_and_they_are_named() {
         .unwrap();
     let error = try_it();
     assert_eq!(error.code, Code::InUse);
-    assert!(error.message.contains(&format!("lease {}", lease.fence)), "{error}");
+    assert!(error.message.contains(&format!("lock {}", lease.fence)), "{error}");
     assert_eq!(farm.files(), ["golden.vhdx"]);
 }
