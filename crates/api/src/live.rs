@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use control::{Code, ControlError};
-use farm::model::DeviceName;
+use farm::model::{DeviceName, SecretName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,6 +13,15 @@ use tokio::sync::mpsc;
 pub trait Live: Send + Sync + 'static {
     /// The server itself.
     fn status(&self) -> ServerStatus;
+
+    /// The names of the CHAP secrets that this server keeps, in order.
+    fn secrets(&self) -> Vec<String>;
+
+    /// Keeps a CHAP secret under a name, or with `None` forgets it; whether there was one.
+    ///
+    /// # Errors
+    /// Those of the disk that it is kept on.
+    fn keep_secret(&self, name: &SecretName, secret: Option<&str>) -> Result<bool, ControlError>;
 
     /// Counters since the server's start.
     fn stats(&self) -> Stats;

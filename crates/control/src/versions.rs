@@ -254,6 +254,24 @@ pub fn delete(
     Ok(deletion)
 }
 
+/// The versions that [`delete_obsolete`] would delete now, in its order.
+///
+/// # Errors
+/// [`Code::Denied`], or the database's.
+pub fn obsolete(control: &Control, by: &Caller, vdisk: VdiskId) -> Result<Vec<VersionNumber>, ControlError> {
+    control.read(|reader| {
+        let of = changeable(reader, by, vdisk)?;
+        let mut versions = reader.versions(vdisk)?;
+        let mut gone = Vec::new();
+        // Each one that goes uncovers its parent.
+        while let Some(next) = obsolete_now(control, &of, &versions).max() {
+            versions.retain(|version| version.number != next);
+            gone.push(next);
+        }
+        Ok(gone)
+    })
+}
+
 /// Deletes all versions that nothing needs any more since they were merged. Gives their numbers.
 ///
 /// # Errors
@@ -268,17 +286,27 @@ pub fn delete_obsolete(
         let next = control.read(|reader| {
             let of = changeable(reader, by, vdisk)?;
             let versions = reader.versions(vdisk)?;
-            let obsolete = lifecycle::obsolete(&of, &versions, control.now());
-            let fits = |version: &&Stored<Version>| {
-                obsolete.contains(&version.number) && !gone.contains(&version.number)
-            };
-            Ok(versions.iter().rev().find(fits).cloned())
+            let next = obsolete_now(control, &of, &versions).max();
+            Ok(versions.into_iter().find(|version| Some(version.number) == next))
         })?;
         // Each round deletes one, and uncovers its parent.
         let Some(version) = next else { return Ok(gone) };
         delete(control, by, version.id, version.revision)?;
         gone.push(version.number);
     }
+}
+
+/// The obsolete versions that nobody has deleted yet.
+fn obsolete_now<'v>(
+    control: &Control,
+    of: &Stored<Vdisk>,
+    versions: &'v [Stored<Version>],
+) -> impl Iterator<Item = VersionNumber> + 'v {
+    let leaves = |number: &VersionNumber| {
+        let states = versions.iter().filter(|version| version.number == *number).map(|version| version.state);
+        states.into_iter().any(|state| state == VersionState::Leaving)
+    };
+    lifecycle::obsolete(of, versions, control.now()).into_iter().filter(move |number| !leaves(number))
 }
 
 /// Takes away a version that is leaving, with its file, where nobody uses it any more.

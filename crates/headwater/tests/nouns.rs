@@ -87,7 +87,7 @@ fn devices_come_from_a_table_whole_or_not_at_all() {
         "name,site,collection,mac\nlab-11,site,Room 1,52:54:00:77:00:21\nlab-12,site,Room 1,52:54:00:77:00:2\n",
     );
     let bad = refused(&site, &["device", "import", file, "--make-collections"]);
-    assert!(bad.contains("no row of it was taken") && bad.contains("line 3"), "{bad}");
+    assert!(bad.contains("nothing of it was imported") && bad.contains("line 3"), "{bad}");
     write(
         "name,site,collection,mac\nlab-11,site,Room 1,52:54:00:77:00:21\nlab-12,site,Room 1,52:54:00:77:00:22\n",
     );
@@ -148,4 +148,147 @@ fn wrong_words_are_told_before_the_server_is_asked() {
     assert!(wrong.contains("did you mean \"store\"?"), "{wrong}");
     let nobody = refused(&site, &["vdisk", "list"]);
     assert!(nobody.contains("no server answers on"), "{nobody}");
+}
+
+#[test]
+fn versions_are_named_as_people_name_them_and_what_is_not_there_is_told_with_what_is() {
+    let site = Site::running();
+    site.headwater(&["version", "create", "debian", "--comment", "updates"]);
+    site.headwater(&["version", "promote", "debian", "1", "--to", "test"]);
+    site.headwater(&["version", "promote", "debian@1", "--at", "2100-01-01T00:00:00Z"]);
+    let moved = site.headwater(&["version", "schedule", "debian", "1", "2101-01-01T00:00:00Z"]);
+    assert!(moved.contains("2101-01-01T00:00:00.000Z"), "{moved}");
+    site.headwater(&["version", "comment", "images/debian@1", "later"]);
+    let list = site.headwater(&["version", "list", "debian", "--columns", "number,comment"]);
+    assert_eq!(list.lines().skip(1).count(), 2, "{list}");
+    assert!(list.starts_with("VERSION  COMMENT") && list.contains("      1  later"), "{list}");
+    let vague = refused(&site, &["version", "promote", "debian"]);
+    assert!(vague.contains("which version of vDisk \"debian\"? Write debian/NUMBER"), "{vague}");
+    let absent = refused(&site, &["version", "show", "debian", "9"]);
+    assert!(absent.contains("vDisk \"debian\" has no version 9: it has 0, 1"), "{absent}");
+    assert_eq!(json(&site, &["vdisk", "hold", "debian@0"])["held_at"], 0);
+}
+
+#[test]
+fn what_is_made_and_changed_is_shown_in_a_line_and_wrong_columns_are_refused() {
+    let site = Site::running();
+    site.headwater(&["site", "create", "Berlin"]);
+    let made = site.headwater(&["device", "create", "pc1", "mac=52:54:00:77:00:31", "vdisk=debian"]);
+    assert!(made.starts_with("NAME  COLLECTION") && made.lines().count() == 2, "{made}");
+    let changed = site.headwater(&["device", "set", "pc1", "kind=test", "cache=memory"]);
+    assert_eq!(changed, "NAME  KIND  WRITE_CACHE.KIND\npc1   test  server-memory\n");
+    let nowhere = refused(&site, &["collection", "create", "Lab"]);
+    assert!(nowhere.contains("say in which site the collection is to be, site=NAME"), "{nowhere}");
+    let wrong = refused(&site, &["device", "list", "--columns", "name,kinb"]);
+    assert!(wrong.contains("no property \"kinb\" to show; did you mean \"kind\"?"), "{wrong}");
+    let store = site.headwater(&["store", "create", "more", &format!("path={}", site.dir.path().display())]);
+    assert!(store.contains(&format!(":{}", site.dir.path().display())), "{store}");
+    let latest = json(&site, &["audit", "list", "--limit", "1"]);
+    assert_eq!(latest["items"][0]["name"], "more", "{latest}");
+}
+
+#[test]
+fn device_that_runs_is_neither_deleted_nor_renamed_and_is_asked_about_before_it_is_cut_off() {
+    let site = Site::running();
+    let mut session = site.session(&site.new_boot());
+    assert!(session.run("read -P 0x5a 0 1M").contains("1 MiB"));
+    let refusal = refused(&site, &["device", "delete", "lab-01", "--yes"]);
+    assert!(
+        refusal.contains("device lab-01 runs, since") && refusal.contains("device reset lab-01"),
+        "{refusal}"
+    );
+    let refusal = refused(&site, &["device", "set", "lab-01", "name=other"]);
+    assert!(refusal.contains("device lab-01 runs"), "{refusal}");
+    site.headwater(&["device", "set", "lab-01", "description=by the door"]);
+    let asked = refused(&site, &["device", "reset", "lab-01"]);
+    assert!(asked.contains("Device \"lab-01\" runs. End its boot"), "{asked}");
+    site.headwater(&["device", "reset", "lab-01", "--yes"]);
+    site.headwater(&["device", "set", "lab-01", "name=other"]);
+    site.headwater(&["device", "delete", "other", "--yes"]);
+}
+
+#[test]
+fn obsolete_versions_are_named_before_they_go() {
+    let site = Site::running();
+    site.headwater(&["version", "create", "debian"]);
+    site.headwater(&["version", "promote", "debian/1"]);
+    let none = site.headwater(&["vdisk", "delete-obsolete", "debian"]);
+    assert_eq!(none, "vDisk \"debian\" needs all its versions.\n");
+    site.headwater(&["vdisk", "merge", "debian", "--base", "--result", "production", "--wait"]);
+    let asked = refused(&site, &["vdisk", "delete-obsolete", "debian"]);
+    assert!(asked.contains("vDisk \"debian\"") && asked.contains("needs any more: 1, 0?"), "{asked}");
+    assert_eq!(site.headwater(&["vdisk", "delete-obsolete", "debian", "--yes"]), "Deleted: 1, 0\n");
+}
+
+#[test]
+fn chains_are_taken_over_after_a_look_and_travel_with_what_was_added() {
+    let site = Site::running();
+    let there = site.path("there");
+    std::fs::create_dir(&there).unwrap();
+    let image = |words: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_headwater")).arg("image").args(words).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    let path = |name: &str| there.join(name).to_str().unwrap().to_owned();
+    image(&["create", &path("old.vhdx"), "--size", "8M"]);
+    image(&["snapshot", &path("old.vhdx"), &path("old.1.avhdx")]);
+    std::fs::write(path("old.pvp"), "<properties/>").unwrap();
+    site.headwater(&["store", "create", "there", &format!("path={}", there.display())]);
+    let plan = site.headwater(&["store", "adopt", "there", "--dry-run"]);
+    assert!(plan.contains("1 vDisk would be taken over by: headwater store adopt there"), "{plan}");
+    assert!(plan.contains("old.pvp: properties of another program"), "{plan}");
+    assert!(site.headwater(&["store", "adopt", "there"]).contains("1 vDisk taken over."));
+    // To a second store of the same farm, as to another farm.
+    let here = site.path("here");
+    std::fs::create_dir(&here).unwrap();
+    site.headwater(&["store", "create", "here", &format!("path={}", here.display())]);
+    assert_eq!(json(&site, &["vdisk", "export", "there/old", "first", "--wait"])["state"], "done");
+    assert_eq!(json(&site, &["store", "import", "here", "first", "--wait"])["state"], "done");
+    let again = refused(&site, &["store", "import", "here", "first"]);
+    assert!(again.contains("has all versions of the export already"), "{again}");
+    site.headwater(&["version", "create", "there/old"]);
+    site.headwater(&["version", "promote", "there/old", "2"]);
+    assert_eq!(json(&site, &["vdisk", "export", "there/old", "second", "--wait"])["state"], "done");
+    assert_eq!(json(&site, &["store", "import", "here", "second", "--in-test", "--wait"])["state"], "done");
+    let versions = site.headwater(&["version", "list", "here/old", "--columns", "number,access"]);
+    assert!(versions.ends_with("      1  production\n      2  test\n"), "{versions}");
+    let taken = refused(&site, &["store", "import", "here", "second", "--name", "other"]);
+    assert!(taken.contains("is that of vDisk \"old\", version 0 here"), "{taken}");
+}
+
+#[test]
+fn chap_secret_of_a_device_of_the_catalogue_is_proved_and_told_nowhere() {
+    let mut site = Site::running();
+    let keep = |secret: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
+        command.args(["secret", "set", "lab", "--socket"]).arg(site.path("hw.sock"));
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), secret.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    assert!(String::from_utf8_lossy(&keep("short\n").stderr).contains("12 to 255 bytes"));
+    assert!(keep("three-walnut-boats\n").status.success());
+    let (mac, own) = ("52:54:00:77:00:41", "iqn.2026-11.org.headwater:pc1:initiator");
+    site.headwater(&["device", "create", "pc1", &format!("mac={mac}"), "vdisk=debian"]);
+    site.headwater(&["device", "set", "pc1", "chap.user=pc1", "chap.secret=lab"]);
+    assert_eq!(site.headwater(&["secret", "list"]), "NAME  KEPT HERE  DEVICES\nlab   yes        pc1\n");
+    site.kill();
+    site.start();
+    let target = harness::target_in(&site.script(mac));
+    let login = |secret: Option<(&str, &str)>| site.io_as(&target, own, secret, &["read -P 0x5a 0 1M"]).ok;
+    assert!(!login(None) && !login(Some(("pc1", "four-walnut-boats"))));
+    assert!(login(Some(("pc1", "three-walnut-boats"))), "{}", site.log());
+    for words in [
+        ["device", "show", "pc1", "--output", "json"].as_slice(),
+        &["device", "export"],
+        &["audit", "export"],
+        &["secret", "list", "--output", "json"],
+    ] {
+        assert!(!site.headwater(words).contains("walnut"), "{words:?}");
+    }
+    assert!(!site.log().contains("walnut"), "{}", site.log());
+    let used = refused(&site, &["secret", "delete", "lab", "--yes"]);
+    assert!(used.contains("these devices prove: pc1"), "{used}");
+    site.headwater(&["device", "set", "pc1", "chap="]);
+    site.headwater(&["secret", "delete", "lab", "--yes"]);
 }

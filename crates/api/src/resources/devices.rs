@@ -278,6 +278,18 @@ impl Resource for Devices {
         })
     }
 
+    fn may_become(
+        reader: &mut Reader<'_>,
+        old: &Stored<Device>,
+        new: Option<&Device>,
+    ) -> Result<(), ControlError> {
+        // What it has at the moment is found by its name: it would be lost to it.
+        if new.is_some_and(|new| new.name == old.name) {
+            return Ok(());
+        }
+        Ok(reader.device_is_at_rest(old)?)
+    }
+
     fn inside(visible: &Visible) -> Option<Filter> {
         let sites = visible.sites.iter().map(|site| Filter::equal("site-id", site.id));
         let apart = visible.collections.iter();

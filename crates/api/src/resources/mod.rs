@@ -10,6 +10,7 @@ mod locks;
 mod log_in;
 pub(crate) mod object;
 mod places;
+mod secrets;
 pub(crate) mod tasks;
 mod tokens;
 mod traces;
@@ -40,6 +41,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         users::all(),
         grants::all(),
         tokens::all(),
+        secrets::all(),
         log_in::all(),
         tasks::all(),
         locks::all(),

@@ -63,6 +63,16 @@ pub(crate) trait Resource: Sized + 'static {
         old: Option<&Self::Record>,
     ) -> Result<Self::Record, ControlError>;
 
+    /// Whether it may become another one, or go (`None`), besides what the catalogue says to that.
+    fn may_become(
+        reader: &mut Reader<'_>,
+        old: &Stored<Self::Record>,
+        new: Option<&Self::Record>,
+    ) -> Result<(), ControlError> {
+        let _ = (reader, old, new);
+        Ok(())
+    }
+
     /// Those that lie in these sites and collections; `None`: the list cannot be told apart so.
     fn inside(visible: &Visible) -> Option<Filter> {
         let _ = visible;
@@ -336,6 +346,7 @@ pub(crate) fn patch_found<R: Resource>(
         let record = R::record(change, body, Some(&old.value))?;
         // What is moved elsewhere must be allowed there as well.
         caller.may(Action::Change, kind::<R>(), R::place(change, &record)?)?;
+        R::may_become(change, &old, Some(&record))?;
         let new = change.update(old.id, expected.or(old.revision), record)?;
         Ok((tell::<R>(&mut Names::default(), change, &new)?, new.revision))
     })?;
@@ -351,6 +362,7 @@ pub(crate) fn delete<R: Resource>(asked: &Asked<'_>) -> Result<Reply, Problem> {
         let old = find::<R::Record>(change, wanted)?;
         let place = R::place(change, &old.value)?;
         caller.may(Action::Change, kind::<R>(), place)?;
+        R::may_become(change, &old, None)?;
         Ok(change.delete(old.id, expected.or(old.revision))?)
     })?;
     Ok(Reply::nothing())

@@ -15,7 +15,7 @@ use super::tasks::{Tasks, begun};
 use super::text;
 use super::versions::Versions;
 use crate::asked::Asked;
-use crate::operation::Operation;
+use crate::operation::{Operation, ParameterKind};
 use crate::problem::Problem;
 use crate::reply::Reply;
 use crate::wire::{Names, Plain, Ref, Word, find};
@@ -95,6 +95,7 @@ fn work() -> Vec<Operation> {
             "Deletes all versions that nothing needs any more since they were merged.",
             delete_obsolete,
         )
+        .query("dry_run", ParameterKind::Flag, "tells what would be deleted, and does nothing")
         .gives::<ObsoleteAnswer>(),
         Operation::post(
             "/v1/stores/{store}/inspect",
@@ -218,8 +219,12 @@ struct ConvertBody {
 /// Versions that nothing needed any more.
 #[derive(Debug, Serialize, JsonSchema)]
 struct ObsoleteAnswer {
+    /// Whether nothing was done.
+    dry_run: bool,
     /// Their numbers.
     deleted: Vec<u32>,
+    /// Those of them that are in use, and go when they are free.
+    leaving: Vec<u32>,
 }
 
 /// A store as this server finds it.
@@ -368,8 +373,19 @@ fn begin_conversion(asked: &Asked<'_>) -> Result<Reply, Problem> {
 
 fn delete_obsolete(asked: &Asked<'_>) -> Result<Reply, Problem> {
     let vdisk = vdisk(asked)?;
-    let deleted = versions::delete_obsolete(asked.control(), asked.caller()?, vdisk.id)?;
-    Reply::json(&ObsoleteAnswer { deleted: deleted.into_iter().map(VersionNumber::get).collect() })
+    let (dry_run, control, caller) = (asked.flag("dry_run")?, asked.control(), asked.caller()?);
+    let deleted = match dry_run {
+        true => versions::obsolete(control, caller, vdisk.id)?,
+        false => versions::delete_obsolete(control, caller, vdisk.id)?,
+    };
+    let left = control.read(|reader| Ok(reader.versions(vdisk.id)?))?;
+    let is_left = |number: &&VersionNumber| !dry_run && left.iter().any(|version| version.number == **number);
+    let numbers = |all: &mut dyn Iterator<Item = &VersionNumber>| all.map(|number| number.get()).collect();
+    Reply::json(&ObsoleteAnswer {
+        dry_run,
+        deleted: numbers(&mut deleted.iter()),
+        leaving: numbers(&mut deleted.iter().filter(is_left)),
+    })
 }
 
 fn inspect_store(asked: &Asked<'_>) -> Result<Reply, Problem> {

@@ -170,10 +170,19 @@ impl Named for Vdisk {
 
 impl Named for Version {
     fn named(reader: &mut Reader<'_>, text: &str) -> Result<Stored<Self>, ControlError> {
-        let (vdisk, number) = text.rsplit_once('/').ok_or_else(|| nothing::<Self>(text))?;
+        const FORM: &str = "a version is named VDISK/NUMBER, as in golden/3";
+        let (vdisk, number) = text.rsplit_once('/').ok_or_else(|| nothing::<Self>(text).hint(FORM))?;
         let vdisk = find::<Vdisk>(reader, vdisk)?;
-        let number: VersionNumber = parsed::<Self, _>(number)?;
-        Ok(reader.version(vdisk.id, number)?)
+        let number: VersionNumber = parsed::<Self, _>(number).map_err(|error| error.hint(FORM))?;
+        let versions = reader.versions(vdisk.id)?;
+        let known: Vec<String> = versions.iter().map(|version| version.number.to_string()).collect();
+        versions.into_iter().find(|version| version.number == number).ok_or_else(|| {
+            let why = format!("vDisk \"{}\" has no version {number}", vdisk.name);
+            ControlError::new(Code::NotFound, why).hint(match known.as_slice() {
+                [] => "it has none at all".to_owned(),
+                known => format!("it has {}", known.join(", ")),
+            })
+        })
     }
 }
 

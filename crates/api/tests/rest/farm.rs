@@ -13,7 +13,7 @@ use axum::{Extension, Router};
 use control::people::People;
 use control::{Clock, Control, ControlError, Options};
 use farm::catalogue::Catalogue;
-use farm::model::{DeviceName, Id, Timestamp};
+use farm::model::{DeviceName, Id, SecretName, Timestamp};
 use farm::snapshot::{SharedSnapshot, Snapshot};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -79,7 +79,7 @@ impl Farm {
         let people = Arc::new(People::default());
         let (stop, stopping) = watch::channel(false);
         let resets = Arc::default();
-        let live = Arc::new(NoServer { resets: Arc::clone(&resets) });
+        let live = Arc::new(NoServer { resets: Arc::clone(&resets), secrets: Mutex::default() });
         let api = Api::new(Arc::clone(&control), Arc::clone(&people), live, stopping);
         let peer = ConnectInfo(SocketAddr::from(([10, 0, 0, 7], 50_000)));
         let network = api::router(Arc::clone(&api), Door::Network).layer(Extension(peer));
@@ -190,6 +190,7 @@ fn trace_status(state: &str) -> TraceStatus {
 
 /// A server with one boot and no devices that run.
 struct NoServer {
+    secrets: Mutex<std::collections::BTreeMap<String, String>>,
     resets: Arc<Mutex<Vec<(String, bool)>>>,
 }
 
@@ -235,17 +236,31 @@ impl Live for NoServer {
         })
     }
 
+    fn secrets(&self) -> Vec<String> {
+        self.secrets.lock().unwrap().keys().cloned().collect()
+    }
+
+    fn keep_secret(&self, name: &SecretName, secret: Option<&str>) -> Result<bool, ControlError> {
+        let mut kept = self.secrets.lock().unwrap();
+        Ok(match secret {
+            Some(secret) => kept.insert(name.to_string(), secret.to_owned()).is_some(),
+            None => kept.remove(name.as_str()).is_some(),
+        })
+    }
+
     fn reset(&self, name: &DeviceName, discard_persistent: bool) -> Result<(), ControlError> {
         self.resets.lock().unwrap().push((name.to_string(), discard_persistent));
         Ok(())
     }
 
     fn boots(&self) -> Result<Vec<Value>, ControlError> {
-        Ok(vec![json!({"id": "b1"})])
+        Ok(vec![json!({"id": "b1", "device": "in"}), json!({"id": "b3", "device": "out"})])
     }
 
     fn boots_of(&self, wanted: &str) -> Result<Vec<Value>, ControlError> {
-        Ok(if wanted == "b1" { self.boots()? } else { Vec::new() })
+        let mut boots = self.boots()?;
+        boots.retain(|boot| boot["id"] == wanted);
+        Ok(boots)
     }
 
     fn trace_start(&self, _: &DeviceName, wanted: &TraceWanted) -> Result<TraceStatus, ControlError> {

@@ -75,11 +75,51 @@ async fn role_in_a_collection_sees_and_changes_its_devices_alone() {
     farm.with(ann, Method::PATCH, "/v1/devices/in", Some(&away)).await.fails(403, "denied");
     farm.with(ann, Method::DELETE, "/v1/devices/out", None).await.fails(403, "denied");
     farm.with(ann, Method::GET, "/v1/vdisks", None).await.is(200);
-    for path in ["/v1/users", "/v1/tokens", "/v1/grants", "/v1/audit", "/v1/stats"] {
+    for path in ["/v1/users", "/v1/tokens", "/v1/grants", "/v1/audit", "/v1/metrics", "/v1/secrets"] {
         farm.with(ann, Method::GET, path, None).await.fails(403, "denied");
     }
     let exported = farm.with(ann, Method::GET, "/v1/devices/export", None).await;
     assert_eq!(exported.text.lines().count(), 2);
+    // What runs, too.
+    let boots = farm.with(ann, Method::GET, "/v1/boots", None).await.is(200);
+    assert_eq!(boots["boots"], json!([{"id": "b1", "device": "in"}]));
+    farm.with(ann, Method::GET, "/v1/boots/b3", None).await.fails(404, "not-found");
+    for path in ["/v1/stats", "/v1/device-status", "/v1/persistent-caches"] {
+        farm.with(ann, Method::GET, path, None).await.is(200);
+    }
+    // Who looks after nothing sees nothing.
+    let bob = farm.user("bob", "read-only", json!({})).await;
+    let grant = farm.get("/v1/grants?filter=user%20%3D%20bob").await.is(200)["items"][0]["id"].clone();
+    farm.delete(&format!("/v1/grants/{grant}"), "*").await.is(204);
+    for path in ["/v1/boots", "/v1/device-status", "/v1/stats", "/v1/events"] {
+        farm.with(Some(&bob), Method::GET, path, None).await.fails(403, "denied");
+    }
+}
+
+#[tokio::test]
+async fn chap_secrets_are_kept_named_and_never_told() {
+    let farm = Farm::furnished().await;
+    let short = json!({"name": "lab", "secret": "short"});
+    let problem = farm.post("/v1/secrets", &short).await.fails(400, "bad-value");
+    assert!(
+        problem["field"] == "secret" && !problem["message"].as_str().unwrap().contains("short"),
+        "{problem}"
+    );
+    farm.post("/v1/secrets", &json!({"name": "lab", "secret": "three walnut boats"})).await.is(204);
+    let chap = json!({"user": "u", "secret": "lab"});
+    farm.post("/v1/devices", &json!({"name": "in", "collection": "lab", "chap": chap})).await.is(201);
+    let listed = farm.get("/v1/secrets").await.is(200);
+    assert_eq!(listed["items"], json!([{"name": "lab", "kept": true, "devices": ["in"]}]));
+    let used = farm.send(Method::DELETE, "/v1/secrets/lab", &[], None).await.fails(409, "in-use");
+    assert!(used["message"].as_str().unwrap().contains("in"), "{used}");
+    farm.delete("/v1/devices/in", "*").await.is(204);
+    farm.send(Method::DELETE, "/v1/secrets/lab", &[], None).await.is(204);
+    farm.send(Method::DELETE, "/v1/secrets/lab", &[], None).await.fails(404, "not-found");
+    let audit = farm.get("/v1/audit/export").await.text;
+    assert!(
+        audit.contains("keep-secret") && audit.contains("forget-secret") && !audit.contains("walnut"),
+        "{audit}"
+    );
 }
 
 #[tokio::test]

@@ -1,13 +1,16 @@
 //! Finding objects by what people and machines call them.
 use super::cell::Cell;
 use super::error::CatalogueError;
+use super::list::ListQuery;
 use super::reader::Reader;
 use super::record::Record;
+use crate::filter::Filter;
 use crate::model::{
-    Collection, Device, DeviceId, DeviceName, Farm, Grant, Id, Mac, Name, PersistentCache, Server,
+    Collection, Device, DeviceId, DeviceName, Farm, Grant, Id, Mac, Name, Owner, PersistentCache, Server,
     ServerName, Site, SiteId, Store, StoreId, Stored, Token, TokenDigest, User, UserId, UserName, Uuid,
     Vdisk, VdiskId, VdiskName, Version, VersionNumber, View,
 };
+use crate::rules::Refusal;
 
 /// Makes a finder's answer an error where it is empty.
 fn named<T: Record>(
@@ -22,6 +25,20 @@ fn named<T: Record>(
 impl Reader<'_> {
     fn one<T: Record>(&mut self, clause: &str, values: &[Cell]) -> Result<Option<Stored<T>>, CatalogueError> {
         Ok(self.select(clause, values)?.pop())
+    }
+
+    /// That a device does not run, and keeps nothing under its name: [`Refusal::DeviceRuns`], [`Refusal::DeviceKeeps`].
+    pub fn device_is_at_rest(&mut self, device: &Stored<Device>) -> Result<(), CatalogueError> {
+        let name = || device.name.to_string();
+        if let Some(lease) = self.leases_of(Owner::Device(device.id))?.first() {
+            return Err(Refusal::DeviceRuns { device: name(), since: lease.since }.into());
+        }
+        let filter = Filter::equal("device-id", device.id);
+        let query = ListQuery { filter, limit: 1, ..ListQuery::default() };
+        match self.list::<PersistentCache>(&query)?.items.is_empty() {
+            true => Ok(()),
+            false => Err(Refusal::DeviceKeeps { device: name() }.into()),
+        }
     }
 
     /// The farm, if it was set up.

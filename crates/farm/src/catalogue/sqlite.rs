@@ -50,6 +50,7 @@ impl Sqlite {
     /// As [`open`](Self::open).
     pub fn open_with(path: &Path, busy_timeout: Duration) -> Result<Self, DatabaseError> {
         let name = path.display().to_string();
+        own(path);
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -132,6 +133,13 @@ pub(super) fn connect(path: &Path, flags: OpenFlags, busy_timeout: Duration) -> 
     // Nothing in the file may call functions: it may come from a backup of unknown origin.
     connection.pragma_update(None, "trusted_schema", false)?;
     Ok(connection)
+}
+
+/// Makes a new database one that its owner alone may read: it holds what passwords and tokens are compared with. SQLite
+/// gives the files beside it the same permissions. What cannot be made here, cannot be opened next, and is told there.
+fn own(path: &Path) {
+    use std::os::unix::fs::OpenOptionsExt;
+    let _ = std::fs::File::options().write(true).create_new(true).mode(0o600).open(path);
 }
 
 /// A file without tables becomes ours; one with tables must say that it is.

@@ -54,15 +54,15 @@ impl std::fmt::Display for Conflict {
             let comma = if place > 0 { ", " } else { "" };
             write!(
                 f,
-                "{comma}{kind} {name} ({}, since {}, lease {})",
+                "{comma}{kind} {name} ({}, since {}, lock {})",
                 purpose(lease.purpose),
                 lease.since,
                 lease.fence
             )?;
         }
         match self.held.len().saturating_sub(SHOWN) {
-            0 => f.write_str(": wait until it has ended, or break the lease"),
-            more => write!(f, " and {more} more: wait until they have ended, or break the leases"),
+            0 => f.write_str(": wait until it has ended, or break the lock"),
+            more => write!(f, " and {more} more: wait until they have ended, or break the locks"),
         }
     }
 }
@@ -162,9 +162,9 @@ mod tests {
         conflict.names = vec!["lab-02".to_owned()];
         let text = conflict.to_string();
         assert!(
-            text.contains("device lab-02 (runs on it, since 1970-01-01T00:00:00.000Z, lease 2), device #3"),
+            text.contains("device lab-02 (runs on it, since 1970-01-01T00:00:00.000Z, lock 2), device #3"),
             "{text}"
         );
-        assert!(text.ends_with("and 2 more: wait until they have ended, or break the leases"), "{text}");
+        assert!(text.ends_with("and 2 more: wait until they have ended, or break the locks"), "{text}");
     }
 }

@@ -114,6 +114,25 @@ pub enum Refusal {
         /// The pattern.
         pattern: String,
     },
+    /// What is known of a boot, is known by the device's name.
+    #[error(
+        "device {device} runs, since {since}: shut it down first, or end its boot (headwater device reset {device})"
+    )]
+    DeviceRuns {
+        /// Which.
+        device: String,
+        /// Since when.
+        since: Timestamp,
+    },
+    /// What a device keeps, it keeps under its name.
+    #[error(
+        "device {device} keeps a write cache over its boots: make a version of it, or discard it, first (headwater \
+         write-cache show {device})"
+    )]
+    DeviceKeeps {
+        /// Which.
+        device: String,
+    },
     /// Nobody is expected.
     #[error("no collection of the site takes newcomers")]
     NoNewcomers,

@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use ::api::live::{DeviceStatus, Live, ServerStatus, Stats, TraceStatus, TraceWanted};
 use control::{Code, ControlError};
-use farm::model::DeviceName;
+use farm::model::{DeviceName, SecretName};
 use serde_json::Value;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
@@ -67,6 +67,16 @@ impl Live for Admin {
             catalogue_trouble: farm.trouble(),
             admission: stats::admission(&self.admission.queue().figures(Instant::now())),
         }
+    }
+
+    fn secrets(&self) -> Vec<String> {
+        self.devices.secrets().names()
+    }
+
+    fn keep_secret(&self, name: &SecretName, secret: Option<&str>) -> Result<bool, ControlError> {
+        self.devices.secrets().keep(name.as_str(), secret).map_err(|error| {
+            ControlError::new(Code::FileFailed, format!("the CHAP secrets cannot be written: {error}"))
+        })
     }
 
     fn stats(&self) -> Stats {

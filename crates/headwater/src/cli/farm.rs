@@ -54,6 +54,14 @@ impl FromStr for Setting {
     }
 }
 
+/// One version of a vDisk.
+#[derive(Clone, Debug, Args)]
+pub struct VersionArg {
+    /// The version: VDISK/NUMBER; VDISK@NUMBER and VDISK NUMBER are understood as well
+    #[arg(value_name = "VDISK/NUMBER", required = true, num_args = 1..=2)]
+    pub words: Vec<String>,
+}
+
 /// Which objects, in which order, and what of them.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ListArgs {
@@ -166,8 +174,12 @@ pub enum StoreVerb {
         /// Give the newest version of each to test devices alone
         #[arg(long)]
         newest_in_test: bool,
+        /// Give versions above this one to test devices alone; by default production devices boot the newest
+        #[arg(long, value_name = "NUMBER")]
+        production_up_to: Option<u32>,
     },
-    /// Import a vDisk that was exported, from a folder of the server's exchange folder: a task
+    /// Import a vDisk that was exported, or the versions of it that are new, from a folder of the server's exchange folder: a
+    /// task
     Import {
         /// The store
         store: String,
@@ -176,6 +188,9 @@ pub enum StoreVerb {
         /// What it is to be called, where that is not as before
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
+        /// Give its versions to test devices alone, whatever they were
+        #[arg(long)]
+        in_test: bool,
         /// Wait until it is done, and show how far it is
         #[arg(long)]
         wait: bool,
@@ -235,10 +250,9 @@ pub enum VdiskVerb {
     },
     /// Have production devices boot one version, whatever is newer
     Hold {
-        /// The vDisk
-        vdisk: String,
-        /// The version
-        version: u32,
+        /// Which.
+        #[command(flatten)]
+        version: VersionArg,
     },
     /// Have production devices boot the newest released version again
     Release {
@@ -286,12 +300,19 @@ pub enum VdiskVerb {
 /// `headwater version`.
 #[derive(Debug, Subcommand)]
 pub enum VersionVerb {
-    /// Versions of all vDisks, or those that fit a filter
-    List(ListArgs),
+    /// Versions of all vDisks or of one, or those that fit a filter
+    List {
+        /// Of this vDisk alone
+        vdisk: Option<String>,
+        /// Which, and what of them.
+        #[command(flatten)]
+        list: ListArgs,
+    },
     /// One with all its properties
     Show {
-        /// VDISK/NUMBER
-        version: String,
+        /// Which.
+        #[command(flatten)]
+        version: VersionArg,
     },
     /// Begin a version under maintenance on the newest one: a maintenance device boots it read-write
     Create {
@@ -306,10 +327,11 @@ pub enum VersionVerb {
     },
     /// Give a version to test or production devices, which boot it at their next boot
     Promote {
-        /// VDISK/NUMBER
-        version: String,
+        /// Which.
+        #[command(flatten)]
+        version: VersionArg,
         /// test or production
-        #[arg(long, value_name = "ACCESS", default_value = "production")]
+        #[arg(long, alias = "access", value_name = "ACCESS", default_value = "production")]
         to: String,
         /// Released at this moment (2026-11-21T22:00:00Z) instead of now
         #[arg(long, value_name = "TIME")]
@@ -317,38 +339,38 @@ pub enum VersionVerb {
     },
     /// Move a release that has not come yet
     Schedule {
-        /// VDISK/NUMBER
-        version: String,
-        /// The moment: 2026-11-21T22:00:00Z
-        at: String,
+        /// The version, VDISK/NUMBER, and the moment, 2026-11-21T22:00:00Z
+        #[arg(value_names = ["VDISK/NUMBER", "TIME"], required = true, num_args = 2..=3)]
+        words: Vec<String>,
     },
     /// Take a version back to test or maintenance
     Revert {
-        /// VDISK/NUMBER
-        version: String,
+        /// Which.
+        #[command(flatten)]
+        version: VersionArg,
         /// test or maintenance
-        #[arg(long, value_name = "ACCESS", default_value = "test")]
+        #[arg(long, alias = "access", value_name = "ACCESS", default_value = "test")]
         to: String,
     },
     /// Take a version's file for what it is, though somebody wrote to it behind the farm's back
     Accept {
-        /// VDISK/NUMBER
-        version: String,
+        /// Which.
+        #[command(flatten)]
+        version: VersionArg,
         /// Whether to ask.
         #[command(flatten)]
         sure: Sure,
     },
     /// Write a remark
     Comment {
-        /// VDISK/NUMBER
-        version: String,
-        /// The remark
-        text: String,
+        /// The version, VDISK/NUMBER, and the remark
+        #[arg(value_names = ["VDISK/NUMBER", "TEXT"], required = true, num_args = 2..=3)]
+        words: Vec<String>,
     },
     /// Take versions away, with their files, now or as soon as no device uses them
     Delete {
-        /// VDISK/NUMBER
-        #[arg(required = true)]
+        /// VDISK/NUMBER, or VDISK NUMBER NUMBER...
+        #[arg(value_name = "VDISK/NUMBER", required = true)]
         versions: Vec<String>,
         /// Whether to ask.
         #[command(flatten)]
@@ -364,8 +386,11 @@ pub enum DeviceVerb {
     Plain(NounVerb),
     /// What devices are doing, which version they run, and how full their write caches are
     Status {
-        /// One device alone
+        /// One device alone, with all that is known
         device: Option<String>,
+        /// These properties instead of the usual ones, by their names in the API: name,write_cache.fill
+        #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+        columns: Vec<String>,
     },
     /// Forget the device's current boot: its sessions end, and its next login begins another
     Reset {
@@ -429,15 +454,36 @@ pub enum ViewVerb {
 pub enum WriteCacheVerb {
     /// Write caches that are kept over boots
     List(ListArgs),
+    /// One with all its properties
+    Show {
+        /// Its device, or its number, as the list shows it
+        cache: String,
+    },
     /// Let the device stay on the version that its write cache was made on, though a newer one was released
     Keep {
-        /// Its number, as the list shows it
-        number: u64,
+        /// Its device, or its number, as the list shows it
+        cache: String,
+    },
+    /// Have the device go with new versions again: it is refused until its write cache is discarded or made a version
+    Unkeep {
+        /// Its device, or its number, as the list shows it
+        cache: String,
+    },
+    /// Make a new version, under maintenance, of all that the device wrote into it: a task
+    MakeVersion {
+        /// Its device, or its number, as the list shows it
+        cache: String,
+        /// A remark
+        #[arg(long, value_name = "TEXT")]
+        comment: Option<String>,
+        /// Wait until it is done, and show how far it is
+        #[arg(long)]
+        wait: bool,
     },
     /// Discard it with all that the device wrote
     Discard {
-        /// Its number, as the list shows it
-        number: u64,
+        /// Its device, or its number, as the list shows it
+        cache: String,
         /// Whether to ask.
         #[command(flatten)]
         sure: Sure,
@@ -447,7 +493,7 @@ pub enum WriteCacheVerb {
 /// `headwater task`.
 #[derive(Debug, Subcommand)]
 pub enum TaskVerb {
-    /// Work in the background, the latest first
+    /// Work in the background, the latest last; --limit counts from there
     List(ListArgs),
     /// One task, and how far it is
     Show {
@@ -581,10 +627,32 @@ pub enum TokenVerb {
     },
 }
 
+/// `headwater secret`.
+#[derive(Debug, Subcommand)]
+pub enum SecretVerb {
+    /// The names of the CHAP secrets that this server keeps, and the devices that use them
+    List,
+    /// Have the server keep one, asked for or the first line of standard input: device set NAME chap.user=USER
+    /// chap.secret=SECRET has a device use it
+    Set {
+        /// Its name
+        secret: String,
+    },
+    /// Have the server forget some
+    Delete {
+        /// Their names
+        #[arg(required = true)]
+        secrets: Vec<String>,
+        /// Whether to ask.
+        #[command(flatten)]
+        sure: Sure,
+    },
+}
+
 /// `headwater audit`.
 #[derive(Debug, Subcommand)]
 pub enum AuditVerb {
-    /// Who changed what, the latest last
+    /// Who changed what, the latest last; --limit counts from there
     List(ListArgs),
     /// One entry, with old and new values
     Show {

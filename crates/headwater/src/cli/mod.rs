@@ -17,8 +17,9 @@ mod trace;
 pub use backup::{BackupArgs, RestoreArgs};
 pub use doctor::DoctorArgs;
 pub use farm::{
-    AuditVerb, DeviceVerb, FarmVerb, Format, ListArgs, LockVerb, NounArgs, NounVerb, ScopeArgs, Setting,
-    StoreVerb, Sure, TaskVerb, TokenVerb, UserVerb, VdiskVerb, VersionVerb, ViewVerb, Work, WriteCacheVerb,
+    AuditVerb, DeviceVerb, FarmVerb, Format, ListArgs, LockVerb, NounArgs, NounVerb, ScopeArgs, SecretVerb,
+    Setting, StoreVerb, Sure, TaskVerb, TokenVerb, UserVerb, VdiskVerb, VersionArg, VersionVerb, ViewVerb,
+    Work, WriteCacheVerb,
 };
 pub use image::{
     CheckArgs, CompactArgs, CompareArgs, ConvertArgs, CreateArgs, EntriesArgs, ImageArgs, ImageOptions,
@@ -115,6 +116,8 @@ pub enum Command {
     User(NounArgs<UserVerb>),
     /// Tokens: what programs go by
     Token(NounArgs<TokenVerb>),
+    /// CHAP secrets of devices: kept on the server, by name
+    Secret(NounArgs<SecretVerb>),
     /// Audit: who changed what, when and from where
     Audit(NounArgs<AuditVerb>),
     /// Show what the disks are doing: requests, throughput, latencies, page cache hits

@@ -128,7 +128,13 @@ impl Config {
     /// # Errors
     /// Every mistake that was found.
     pub fn load(path: &Path) -> Result<Self, Problems> {
-        let text = read_bounded(path).map_err(|why| Problems::whole_file(path, why))?;
+        let text = read_bounded(path).map_err(|why| {
+            let hint = match path.exists() {
+                true => "",
+                false => "\n  No farm is set up here yet? \"headwater init\" does it; --config names another place.",
+            };
+            Problems::whole_file(path, format!("{why}{hint}"))
+        })?;
         let (config, problems) = read(&text, path);
         config.check_files(&problems);
         problems.into_result(config)

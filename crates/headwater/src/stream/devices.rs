@@ -28,6 +28,7 @@ use crate::catalogue::leases::{Leases, Lost};
 use crate::catalogue::local::Local;
 use crate::catalogue::{FarmLink, now};
 use crate::config::{Config, DeviceName, UnknownDevices};
+use crate::secrets::Secrets;
 use crate::state::DeviceStates;
 
 /// The most machines that nothing names and that are served all the same.
@@ -38,6 +39,7 @@ pub struct Devices {
     config: Arc<Config>,
     farm: Arc<FarmLink>,
     local: Local,
+    secrets: Secrets,
     workshop: Arc<Workshop>,
     accounts: Accounts,
     slots: Mutex<HashMap<DeviceName, Arc<DeviceSlot>>>,
@@ -78,9 +80,10 @@ impl Devices {
     /// The devices of a farm.
     ///
     /// # Errors
-    /// A folder of the configuration that no store can be.
+    /// A folder of the configuration that no store can be; secrets that cannot be read.
     pub fn new(config: Arc<Config>, farm: Arc<FarmLink>) -> anyhow::Result<Self> {
         let local = Local::of(&config)?;
+        let secrets = Secrets::load(&config.state_dir)?;
         let workshop = Arc::new(Workshop {
             leases: Leases::new(Arc::clone(&farm)),
             farm: Arc::clone(&farm),
@@ -89,7 +92,15 @@ impl Devices {
             memory: Arc::new(MemoryBudget::new(ByteLength::new(config.write_cache.memory_limit.0))),
             cache_directory: config.write_cache.directory.clone(),
         });
-        Ok(Self { config, farm, local, workshop, accounts: Accounts::default(), slots: Mutex::default() })
+        Ok(Self {
+            config,
+            farm,
+            local,
+            secrets,
+            workshop,
+            accounts: Accounts::default(),
+            slots: Mutex::default(),
+        })
     }
 
     /// The machine with this MAC address, or else this UUID, were it to boot: whether it is served, and as which device.
@@ -145,6 +156,12 @@ impl Devices {
         };
         let device = snapshot.device_with_initiator(initiator.as_str()).or_else(named)?;
         self.known(&snapshot, device).filter(|device| device.initiator == *initiator)
+    }
+
+    /// The CHAP secrets that this server keeps.
+    #[must_use]
+    pub fn secrets(&self) -> &Secrets {
+        &self.secrets
     }
 
     /// All devices, by name.
@@ -298,7 +315,14 @@ impl Devices {
     }
 
     fn known(&self, snapshot: &Snapshot, device: &Stored<farm::model::Device>) -> Option<KnownDevice> {
-        KnownDevice::of(device, snapshot, &self.local, &self.config.iscsi.iqn_prefix, self.config.limits)
+        KnownDevice::of(
+            device,
+            snapshot,
+            &self.local,
+            &self.secrets,
+            &self.config.iscsi.iqn_prefix,
+            self.config.limits,
+        )
     }
 
     fn served(&self, device: KnownDevice) -> Option<Served> {

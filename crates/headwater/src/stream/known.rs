@@ -9,6 +9,7 @@ use netboot::director::MacAddress;
 
 use crate::catalogue::local::Local;
 use crate::config::{Chap, DeviceName, derived_initiator};
+use crate::secrets::Secrets;
 
 /// A device.
 #[derive(Clone, Debug)]
@@ -64,6 +65,7 @@ impl KnownDevice {
         device: &Stored<model::Device>,
         snapshot: &Snapshot,
         local: &Local,
+        secrets: &Secrets,
         prefix: &str,
         usual: Rates,
     ) -> Option<Self> {
@@ -76,7 +78,10 @@ impl KnownDevice {
         let proof = match (&device.chap, own.and_then(|own| own.chap.clone())) {
             (None, _) => Proof::None,
             (Some(_), Some(chap)) => Proof::Chap(chap),
-            (Some(chap), None) => Proof::Unknown(chap.secret.to_string()),
+            (Some(chap), None) => match secrets.get(chap.secret.as_str()) {
+                Some(secret) => Proof::Chap(Chap { user: chap.user.to_string(), secret, target: None }),
+                None => Proof::Unknown(chap.secret.to_string()),
+            },
         };
         let limits = device.profile.limits;
         let rates = own.and_then(|own| own.rates).unwrap_or(Rates {

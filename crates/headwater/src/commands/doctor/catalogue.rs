@@ -2,8 +2,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use diskimage::Format;
 use farm::catalogue::{Catalogue, Look, SCHEMA, look};
 use farm::model::{FileName, ServerId, Store, Stored, Vdisk, Version, VersionState};
+use farm::rules::files::compare;
 
 use super::finding::{Finding, Subject};
 use super::storage::{Holds, Place};
@@ -152,25 +154,41 @@ fn changed(vdisk: &Vdisk, version: &Version, why: &str) -> Finding {
         format!("vDisk \"{name}\", version {number}: {why}"),
         "Devices that are to boot it, or a version that stands on it, are refused.",
         format!(
-            "bring the file {} back as it was, from a backup or another server of the store",
+            "bring the file {} back as it was, from a backup or another server of the store; or take it for what it is now \
+             (headwater version accept {name}/{number})",
             version.file
         ),
     )
 }
 
-/// What is wrong with a version's file, as far as its length tells.
+/// What is wrong with a version's file, as the server sees it when it is about to serve it: its length, its disk's size, and
+/// the ids in its headers, of which each write makes a new one.
 fn fault(folder: &Path, version: &Version) -> Option<String> {
     if matches!(version.state, VersionState::Making | VersionState::Leaving) {
         return None;
     }
     let path = folder.join(version.file.as_str());
-    let length = match std::fs::metadata(&path) {
-        Ok(facts) => facts.len(),
-        Err(error) => return Some(format!("{} cannot be opened: {error}", path.display())),
-    };
-    let expected = version.mark?.length.bytes();
-    (length != expected)
-        .then(|| format!("{} has {length} bytes, and had {expected} when it was published", path.display()))
+    if let Err(error) = std::fs::File::open(&path) {
+        return Some(format!("{} cannot be opened: {error}", path.display()));
+    }
+    // What a device writes to has no mark, and changes while it is looked at.
+    let mark = version.mark?;
+    match control::marks::look(&path) {
+        Ok(found) => {
+            let (state, differences) = compare(&mark, found.as_ref());
+            let why = || format!("{} is not what was published: {}", path.display(), differences.join(", "));
+            (state != VersionState::Ready).then(why)
+        }
+        // Of other formats, what is in a file may have to be told by the configuration.
+        Err(_) if !matches!(Format::of_ending(&path), Some(Format::Vhd | Format::Vhdx)) => {
+            let length = std::fs::metadata(&path).map(|facts| facts.len()).ok()?;
+            let expected = mark.length.bytes();
+            let why =
+                || format!("{} has {length} bytes, and had {expected} when it was published", path.display());
+            (length != expected).then(why)
+        }
+        Err(error) => Some(error.to_string()),
+    }
 }
 
 /// Files in a store that are called like versions, and that no vDisk has.
@@ -191,7 +209,7 @@ fn strangers(folder: &Path, store: &str, known: &BTreeSet<&str>) -> Option<Findi
             Subject::Versions,
             format!("{} files in the store \"{store}\" belong to no vDisk: {first}{more}", names.len()),
             "Nobody boots them; they take room.",
-            format!("take them over (headwater store adopt \"{store}\" --dry-run shows how), or delete them"),
+            format!("headwater store adopt {store} --dry-run tells of each whether it can be taken over; else delete it"),
         )
     })
 }
@@ -200,6 +218,9 @@ fn strangers(folder: &Path, store: &str, known: &BTreeSet<&str>) -> Option<Findi
 mod tests {
     use super::super::finding::Level;
     use super::*;
+    use block::{BlockDevice as _, ByteLength, ByteOffset, LogicalBlockSize, Patience};
+    use diskimage::storage::FileStorage;
+    use diskimage::{Childless, MutableImage, NewImageSpec, Subtype};
     use farm::model::{
         Access, AccessMode, Actor, ByteSize, FileMark, Lineage, Site, SubnetAffinity, Timestamp,
         VersionNumber, WriteCache, WriteCacheKind,
@@ -209,8 +230,26 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// A farm with the server "one", a store in `folder`, and "golden" in one version with a file of 3 bytes.
-    fn farm(database: &Path, folder: &Path) {
+    /// An empty disk.
+    fn image(path: &Path) {
+        let spec = NewImageSpec {
+            format: Format::Vhdx,
+            subtype: Subtype::Dynamic,
+            virtual_size: ByteLength::new(4 << 20),
+            logical_block: LogicalBlockSize::B512,
+            physical_block: 4096,
+            payload_block: Some(ByteLength::new(1 << 20)),
+            identity: None,
+            linkage: None,
+            parent: None,
+            carried: Vec::new(),
+        };
+        let storage = FileStorage::create_new(path).unwrap();
+        diskimage::create(Box::new(storage), &spec).unwrap().finish().unwrap();
+    }
+
+    /// A farm with the server "one", a store in `folder`, and "golden" in one version with a file that looks so.
+    fn farm(database: &Path, folder: &Path, mark: FileMark) {
         let by = Actor { user: text("system"), token: None, origin: "test".to_owned(), request: None };
         let catalogue = Catalogue::open_file(database).unwrap();
         let made = catalogue.change(&by, Timestamp::from_ms(0), |change| {
@@ -248,14 +287,13 @@ mod tests {
                 affinity: SubnetAffinity::None,
                 disabled: false,
             })?;
-            let (length, disk_size) = (ByteSize::new(3)?, ByteSize::new(512)?);
             change.create(Version {
                 vdisk: vdisk.id,
                 number: VersionNumber::BASE,
                 lineage: Lineage::Base,
                 access: Access::Production { released: Timestamp::from_ms(0) },
                 file: text("golden.vhdx"),
-                mark: Some(FileMark { length, disk_size, image: None, data_write: None }),
+                mark: Some(mark),
                 state: VersionState::Ready,
                 comment: text(""),
                 made_at: Timestamp::from_ms(0),
@@ -269,20 +307,29 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (database, store) = (folder.path().join("farm.db"), folder.path().join("images"));
         std::fs::create_dir(&store).unwrap();
-        farm(&database, &store);
+        let golden = store.join("golden.vhdx");
+        image(&golden);
+        farm(&database, &store, control::marks::of_file(&golden).unwrap());
         let versions = || {
             let (findings, contents) = examine(&database, "one");
             assert!(findings.iter().all(|finding| finding.level == Level::Ok), "{findings:?}");
             contents.unwrap().versions()
         };
         let levels = |findings: &[Finding]| findings.iter().map(|finding| finding.level).collect::<Vec<_>>();
-        assert_eq!(levels(&versions()), [Level::Problem], "missing");
-        std::fs::write(store.join("golden.vhdx"), "abc").unwrap();
         assert_eq!(levels(&versions()), [Level::Ok]);
-        std::fs::write(store.join("golden.vhdx"), "abcd").unwrap();
-        let longer = versions();
-        assert!(longer[0].found.contains("has 4 bytes, and had 3"), "{longer:?}");
-        std::fs::write(store.join("golden.vhdx"), "abc").unwrap();
+        let as_published = std::fs::read(&golden).unwrap();
+        std::fs::remove_file(&golden).unwrap();
+        assert_eq!(levels(&versions()), [Level::Problem], "missing");
+        std::fs::write(&golden, "abcd").unwrap();
+        assert_eq!(levels(&versions()), [Level::Problem], "no image");
+        // A write behind the farm's back need not change the length; it changes the id of what was written.
+        std::fs::write(&golden, &as_published).unwrap();
+        let written = MutableImage::open(&golden, None, None, &Childless).unwrap();
+        written.write(ByteOffset::new(0), &[0; 512], Patience::Blocking).unwrap();
+        written.close().unwrap();
+        let written = versions();
+        assert!(written[0].found.contains("its DataWriteGuid is"), "{written:?}");
+        std::fs::write(&golden, &as_published).unwrap();
         std::fs::write(store.join("golden.1.avhdx"), "").unwrap();
         std::fs::write(store.join("notes.txt"), "").unwrap();
         let strange = versions();

@@ -7,21 +7,21 @@ use serde_json::{Value, json};
 
 use super::nouns::{DEVICE, DEVICE_STATUS};
 use super::{Body, Server, address, encode, print, sure};
-use crate::cli::{DeviceVerb, Sure};
+use crate::cli::{DeviceVerb, Format, Sure};
 
 impl Server {
     pub(super) async fn device(&self, verb: DeviceVerb) -> anyhow::Result<String> {
         match verb {
             DeviceVerb::Plain(verb) => self.plain(&DEVICE, verb).await,
-            DeviceVerb::Status { device: Some(device) } => {
+            DeviceVerb::Status { device: Some(device), .. } => {
                 let path = format!("{}/{}/status", DEVICE.path, encode(&address(&device)));
                 self.print(&self.client.get(&path).await?)
             }
-            DeviceVerb::Status { device: None } => {
+            DeviceVerb::Status { device: None, columns } => {
                 let answer: Value = self.client.get(DEVICE_STATUS.path).await?;
                 let items =
                     answer.get("items").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-                print::list(&DEVICE_STATUS, items, u64::try_from(items.len())?, &[], self.format)
+                print::list(&DEVICE_STATUS, items, u64::try_from(items.len())?, &columns, self.format)
             }
             DeviceVerb::Reset { device, discard_persistent, sure } => {
                 self.reset(&device, discard_persistent, sure).await
@@ -48,14 +48,24 @@ impl Server {
     }
 
     async fn reset(&self, device: &str, discard_persistent: bool, sure: Sure) -> anyhow::Result<String> {
+        let path = format!("{}/{}", DEVICE.path, encode(&address(device)));
+        let mut questions = Vec::new();
+        // Of a device that the server has not seen there is nothing to lose; that it is none, the reset tells.
+        let status: Value = self.client.get(&format!("{path}/status")).await.unwrap_or_default();
+        if status.get("sessions").and_then(Value::as_u64).unwrap_or_default() > 0 {
+            questions.push(format!(
+                "Device \"{device}\" runs. End its boot, and cut it off from its disk in whatever it does?"
+            ));
+        }
         if discard_persistent {
-            sure::ask(
-                sure,
-                &format!("Discard all that device \"{device}\" keeps in its persistent write cache?"),
-            )?;
+            questions
+                .push(format!("Discard all that device \"{device}\" keeps in its persistent write cache?"));
+        }
+        if !questions.is_empty() {
+            sure::ask(sure, &questions.join(" "))?;
         }
         let query = if discard_persistent { "?discard_persistent=true" } else { "" };
-        self.client.post(&format!("{}/{}/reset{query}", DEVICE.path, encode(&address(device)))).await?;
+        self.client.post(&format!("{path}/reset{query}")).await?;
         Ok(String::new())
     }
 
@@ -65,6 +75,22 @@ impl Server {
         let path = format!("{}/import?{}", DEVICE.path, chosen.join("&"));
         let body = Body { contents: Some(("text/csv", table)), revision: None };
         let answer = self.client.ask(Method::POST, &path, body).await;
-        self.print(&answer.with_context(|| format!("{}: no row of it was taken", file.display()))?)
+        let answer = answer.with_context(|| file.display().to_string())?;
+        if self.format != Format::Table {
+            return self.print(&answer);
+        }
+        let count = |key: &str| answer.get(key).and_then(Value::as_u64).unwrap_or_default();
+        let would = if answer.get("dry_run") == Some(&Value::Bool(true)) {
+            "Nothing was done. Would be "
+        } else {
+            ""
+        };
+        Ok(format!(
+            "{would}made: {}, changed: {}, already so: {}; collections made: {}\n",
+            count("made"),
+            count("changed"),
+            count("same"),
+            count("collections")
+        ))
     }
 }

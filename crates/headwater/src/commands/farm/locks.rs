@@ -33,14 +33,14 @@ impl Server {
                 );
                 sure::ask(sure, &question)?;
                 let body = json!({ "reason": reason });
-                self.print(&self.ask(Method::POST, &format!("{}/break", found.path), Some(&body)).await?)
+                self.row(&LOCK, &self.ask(Method::POST, &format!("{}/break", found.path), Some(&body)).await?)
             }
         }
     }
 
     pub(super) async fn audit(&self, verb: AuditVerb) -> anyhow::Result<String> {
         match verb {
-            AuditVerb::List(list) => self.list(&AUDIT, AUDIT.path, &list).await,
+            AuditVerb::List(list) => self.latest(&AUDIT, &list).await,
             AuditVerb::Show { number } => self.show(&AUDIT, &format!("#{number}")).await,
             AuditVerb::Export { filter } => {
                 let query = filter.map(|filter| format!("?filter={}", encode(&filter))).unwrap_or_default();

@@ -9,18 +9,21 @@ pub mod nouns;
 mod people;
 mod plain;
 mod print;
+mod refer;
+mod secrets;
 mod settings;
 mod sure;
 mod tasks;
 mod vdisks;
+mod write_caches;
 
 use hyper::Method;
 use serde_json::Value;
 
 use super::client::{Body, Client};
 use crate::cli::{
-    AuditVerb, DeviceVerb, FarmVerb, Format, LockVerb, NounArgs, NounVerb, StoreVerb, TaskVerb, TokenVerb,
-    UserVerb, VdiskVerb, VersionVerb, ViewVerb, WriteCacheVerb,
+    AuditVerb, DeviceVerb, FarmVerb, Format, LockVerb, NounArgs, NounVerb, SecretVerb, StoreVerb, TaskVerb,
+    TokenVerb, UserVerb, VdiskVerb, VersionVerb, ViewVerb, WriteCacheVerb,
 };
 use nouns::Noun;
 pub(super) use sure::secret;
@@ -52,6 +55,8 @@ pub enum Asked {
     User(NounArgs<UserVerb>),
     /// `token`.
     Token(NounArgs<TokenVerb>),
+    /// `secret`.
+    Secret(NounArgs<SecretVerb>),
     /// `audit`.
     Audit(NounArgs<AuditVerb>),
 }
@@ -75,6 +80,7 @@ pub async fn run(asked: Asked) -> anyhow::Result<String> {
         Asked::Lock(args) => of(&args.reach, args.output)?.lock(args.verb).await,
         Asked::User(args) => of(&args.reach, args.output)?.user(args.verb).await,
         Asked::Token(args) => of(&args.reach, args.output)?.token(args.verb).await,
+        Asked::Secret(args) => of(&args.reach, args.output)?.secret(args.verb).await,
         Asked::Audit(args) => of(&args.reach, args.output)?.audit(args.verb).await,
     }
 }
@@ -109,6 +115,11 @@ impl Server {
         let value: Value = self.client.get(&path).await?;
         let revision = value.get("revision").and_then(Value::as_u64).unwrap_or_default();
         Ok(Found { path, revision, value })
+    }
+
+    /// An object in the columns of its list; in JSON, all of it.
+    fn row(&self, noun: &Noun, value: &Value) -> anyhow::Result<String> {
+        print::changed(noun, value, std::iter::empty(), self.format)
     }
 
     fn print(&self, value: &Value) -> anyhow::Result<String> {

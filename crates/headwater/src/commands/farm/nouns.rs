@@ -34,6 +34,14 @@ pub struct Field {
     pub kind: FieldKind,
     /// What it is.
     pub help: &'static str,
+    /// What it is called elsewhere (in tables of devices, in filters) or taken for, and understood as.
+    pub also: &'static [&'static str],
+}
+
+impl Field {
+    const fn also(self, also: &'static [&'static str]) -> Self {
+        Self { also, ..self }
+    }
 }
 
 /// How a value is written on the command line.
@@ -51,6 +59,8 @@ pub enum FieldKind {
     Number,
     /// Bytes: `10 GiB`.
     Size,
+    /// A kind of write cache; the words of the configuration are understood as well.
+    CacheKind,
     /// Several, with commas between them.
     Texts,
     /// vDisks in boot order, with commas between them.
@@ -64,10 +74,10 @@ const fn column(head: &'static str, key: &'static str) -> Column {
 }
 
 const fn field(key: &'static str, kind: FieldKind, help: &'static str) -> Field {
-    Field { key, kind, help }
+    Field { key, kind, help, also: &[] }
 }
 
-use FieldKind::{Disks, Number, Paths, PlainText, Size, Text, TextOrFile, Texts, Truth};
+use FieldKind::{CacheKind, Disks, Number, Paths, PlainText, Size, Text, TextOrFile, Texts, Truth};
 
 const NAME: Field = field("name", Text, "another name");
 const DESCRIPTION: Field = field("description", PlainText, "what somebody wrote about it");
@@ -118,9 +128,9 @@ pub const SERVER: Noun = Noun {
         DESCRIPTION,
         DISABLED,
         field("site", Text, "its site"),
-        field("addresses", Texts, "where devices reach it, best first"),
+        field("addresses", Texts, "where devices reach it, best first").also(&["address", "ip"]),
         field("weight", Number, "how many devices it takes in comparison with the others"),
-        field("max_devices", Number, "the most devices that it serves at a time"),
+        field("max_devices", Number, "the most devices that it serves at a time").also(&["max-devices"]),
     ],
 };
 
@@ -140,7 +150,8 @@ pub const STORE: Noun = Noun {
         DESCRIPTION,
         DISABLED,
         field("site", Text, "the only site whose servers may use it"),
-        field("paths", Paths, "where it lies on each server: SERVER:/srv/images,OTHER:/mnt/images"),
+        field("paths", Paths, "where it lies on each server: SERVER:/srv/images,OTHER:/mnt/images")
+            .also(&["path", "folder"]),
     ],
 };
 
@@ -162,11 +173,14 @@ pub const VDISK: Noun = Noun {
         DESCRIPTION,
         DISABLED,
         field("store", Text, "where its files lie"),
-        field("menu_text", Text, "what boot menus call it"),
+        field("menu_text", Text, "what boot menus call it").also(&["menu-text", "menu"]),
         field("mode", Text, "standard (each device has a write cache) or private (one device writes it)"),
-        field("write_cache.kind", Text, "server-memory, server-disk or server-disk-persistent"),
-        field("write_cache.limit_bytes", Size, "the most that one device may write"),
-        field("write_cache.warn_percent", Number, "from how full on there are warnings"),
+        field("write_cache.kind", CacheKind, "server-memory, server-disk or server-disk-persistent")
+            .also(&["write_cache", "cache"]),
+        field("write_cache.limit_bytes", Size, "the most that one device may write")
+            .also(&["write_cache.limit", "limit"]),
+        field("write_cache.warn_percent", Number, "from how full on there are warnings")
+            .also(&["write_cache.warn", "warn"]),
         field("server", Text, "the one server that may serve it"),
         field("affinity", Text, "servers of the device's subnet: none, best-effort or fixed"),
     ],
@@ -232,20 +246,25 @@ pub const DEVICE: Noun = Noun {
         DESCRIPTION,
         DISABLED,
         field("collection", Text, "where it belongs: SITE/COLLECTION"),
-        field("macs", Texts, "its MAC addresses"),
+        field("macs", Texts, "its MAC addresses").also(&["mac"]),
         field("uuid", Text, "its SMBIOS UUID"),
-        field("address", Text, "the IP address that it gets"),
+        field("address", Text, "the IP address that it gets").also(&["ip"]),
         field("initiator", Text, "the iSCSI name that it uses"),
+        field("chap", Text, "\"chap=\": it proves nothing"),
         field("chap.user", Text, "its CHAP user"),
-        field("chap.secret", Text, "the name under which its CHAP secret is kept"),
+        field(
+            "chap.secret",
+            Text,
+            "the name under which its CHAP secret is kept (headwater secret set NAME)",
+        ),
         field("kind", Text, "production, test or maintenance"),
-        field("disks", Disks, "its vDisks in boot order"),
-        field("local_disk", Text, "what becomes of a disk of its own"),
-        field("write_cache.kind", Text, "its own kind of write cache"),
-        field("write_cache.limit_bytes", Size, "its own limit"),
+        field("disks", Disks, "its vDisks in boot order").also(&["vdisk", "vdisks", "disk"]),
+        field("local_disk", Text, "what becomes of a disk of its own").also(&["local-disk"]),
+        field("write_cache.kind", CacheKind, "its own kind of write cache").also(&["write_cache", "cache"]),
+        field("write_cache.limit_bytes", Size, "its own limit").also(&["write_cache.limit", "limit"]),
         field("limits.bytes_per_second", Size, "the most that it may read and write"),
         field("limits.requests_per_second", Number, "the most requests"),
-        field("personality.*", PlainText, "a value that it is told: personality.Printer=hall"),
+        field("personality.*", Text, "a value that it is told: personality.Printer=hall"),
         field("user_data", TextOrFile, "its own template of cloud-init's user data: @FILE"),
         field("ssh_keys", Texts, "public keys that may log in, besides those of the collection"),
     ],
@@ -370,6 +389,14 @@ pub const TOKEN: Noun = Noun {
     fields: &[],
 };
 
+/// CHAP secrets.
+pub const SECRET: Noun = Noun {
+    word: "secret",
+    path: "/v1/secrets",
+    columns: &[column("NAME", "name"), column("KEPT HERE", "kept"), column("DEVICES", "devices")],
+    fields: &[],
+};
+
 /// Audit entries.
 pub const AUDIT: Noun = Noun {
     word: "audit",
@@ -409,6 +436,25 @@ pub const DEVICE_STATUS: Noun = Noun {
 pub const CHANGEABLE: &[&Noun] = &[&FARM, &SITE, &SERVER, &STORE, &VDISK, &COLLECTION, &DEVICE, &VIEW, &USER];
 
 impl Noun {
+    /// The property that is called so, or understood so.
+    #[must_use]
+    pub fn field(&self, key: &str) -> Option<&'static Field> {
+        let fits = |field: &&Field| match field.key.strip_suffix('*') {
+            Some(start) => key.len() > start.len() && key.starts_with(start),
+            None => field.key == key || field.also.contains(&key),
+        };
+        self.fields.iter().find(fits)
+    }
+
+    /// The API's name of a property that may be called by another one.
+    #[must_use]
+    pub fn key<'k>(&self, key: &'k str) -> &'k str {
+        match self.field(key) {
+            Some(field) if !field.key.ends_with('*') => field.key,
+            _ => key,
+        }
+    }
+
     /// The properties that can be set, for the help of the command line.
     #[must_use]
     pub fn help(&self) -> String {

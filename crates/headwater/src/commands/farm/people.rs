@@ -25,7 +25,7 @@ impl Server {
             UserVerb::Grant { user, role, scope } => {
                 let mut body = json!({ "user": user, "role": role });
                 put_scope(&mut body, scope);
-                self.print(&self.ask(Method::POST, GRANT.path, Some(&body)).await?)
+                self.row(&GRANT, &self.ask(Method::POST, GRANT.path, Some(&body)).await?)
             }
             UserVerb::Revoke { number } => {
                 let found = self.find(&GRANT, &format!("#{number}")).await?;

@@ -4,13 +4,14 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use super::nouns::{Column, Noun};
+use super::settings::nearest;
 use crate::cli::Format;
 use crate::columns::{align, bytes, columns, name};
 
 /// A list, in the columns of its noun or those that were asked for.
 ///
 /// # Errors
-/// None is expected of JSON.
+/// A column that no such object has.
 pub(super) fn list(
     noun: &Noun,
     items: &[Value],
@@ -20,8 +21,11 @@ pub(super) fn list(
 ) -> anyhow::Result<String> {
     let shown: Vec<(Cow<'static, str>, &str)> = match wanted {
         [] => noun.columns.iter().map(|Column { head, key }| (Cow::Borrowed(*head), *key)).collect(),
-        wanted => wanted.iter().map(|key| (Cow::Owned(key.to_uppercase()), key.as_str())).collect(),
+        wanted => wanted.iter().map(|key| (head(noun, key), noun.key(key))).collect(),
     };
+    if let Some(first) = items.first() {
+        shown.iter().filter(|_| !wanted.is_empty()).try_for_each(|(_, key)| has(noun, first, key))?;
+    }
     match format {
         Format::Json => Ok(serde_json::to_string_pretty(&json!({ "items": items, "total": total }))? + "\n"),
         Format::Csv => {
@@ -47,13 +51,68 @@ pub(super) fn list(
     }
 }
 
-/// One object with all its properties.
+/// What stands above a property: as in the usual list, where that shows it.
+fn head(noun: &Noun, key: &str) -> Cow<'static, str> {
+    let usual = noun.columns.iter().find(|column| column.key == noun.key(key));
+    usual.map_or_else(|| Cow::Owned(key.to_uppercase()), |column| Cow::Borrowed(column.head))
+}
+
+/// Whether objects like this one have a property: all of them have the same, but personalities.
+fn has(noun: &Noun, object: &Value, key: &str) -> anyhow::Result<()> {
+    let first = key.split('.').next().unwrap_or(key);
+    let mut properties = Vec::new();
+    flatten("", object, &mut properties);
+    let known: Vec<&str> = properties.iter().map(|(key, _)| key.as_str()).collect();
+    if object.get(first).is_some_and(|value| first == key || value.is_null() || first == "personality")
+        || known.contains(&key)
+    {
+        return Ok(());
+    }
+    let meant = nearest(key, known.iter().copied()).map(|key| format!("; did you mean \"{key}\"?"));
+    anyhow::bail!(
+        "{} has no property \"{key}\" to show{}\nIt has: {}",
+        noun.word,
+        meant.unwrap_or_default(),
+        known.join(", ")
+    )
+}
+
+/// An object that was made or changed: what a list shows of it; or, where only some properties were touched, its name and
+/// those.
+///
+/// # Errors
+/// None is expected of JSON.
+pub(super) fn changed<'k>(
+    noun: &Noun,
+    value: &Value,
+    touched: impl Iterator<Item = &'k str>,
+    format: Format,
+) -> anyhow::Result<String> {
+    if noun.columns.is_empty() || format == Format::Json {
+        return object(value, format);
+    }
+    let mut keys: Vec<&str> = touched.map(|key| noun.key(key)).collect();
+    if !keys.is_empty() {
+        keys.retain(|key| *key != "name");
+        keys.insert(0, "name");
+    }
+    let keys: Vec<String> = keys.into_iter().map(str::to_owned).collect();
+    list(noun, std::slice::from_ref(value), 1, &keys, format)
+}
+
+/// One object with all its properties: what it is called first, and last what only programs want to know.
 ///
 /// # Errors
 /// None is expected of JSON.
 pub(super) fn object(value: &Value, format: Format) -> anyhow::Result<String> {
     let mut properties = Vec::new();
     flatten("", value, &mut properties);
+    properties.sort_by_key(|(key, _)| match key.as_str() {
+        "name" => 0,
+        "vdisk" | "number" => 1,
+        "id" | "revision" | "request" => 3,
+        _ => 2,
+    });
     match format {
         Format::Json => Ok(serde_json::to_string_pretty(value)? + "\n"),
         Format::Csv => Ok(csv_line(properties.iter().map(|(key, _)| key.clone()))
@@ -67,7 +126,7 @@ pub(super) fn object(value: &Value, format: Format) -> anyhow::Result<String> {
 }
 
 /// What lies in a store and belongs to no version: what can become vDisks, and what cannot.
-pub(super) fn adoption(plan: &Value) -> String {
+pub(super) fn adoption(store: &str, plan: &Value) -> String {
     let all =
         |value: &Value, key: &str| value.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
     let mut rows = vec![columns(["VDISK", "VERSION", "KIND", "ON", "FILE", "SIZE"])];
@@ -84,11 +143,22 @@ pub(super) fn adoption(plan: &Value) -> String {
             ]);
         }
     }
-    let mut text =
-        if rows.len() > 1 { align(&rows, &[1, 3, 5]) } else { "There is nothing to take over.\n".to_owned() };
+    let (count, is_plan) = (all(plan, "chains").len(), plan.get("dry_run") == Some(&Value::Bool(true)));
+    let vdisks = if count == 1 { "vDisk" } else { "vDisks" };
+    let mut text = match (count, is_plan) {
+        (0, _) => "There is nothing to take over.\n".to_owned(),
+        (_, true) => format!(
+            "{}\n{count} {vdisks} would be taken over by: headwater store adopt {store}\n",
+            align(&rows, &[1, 3, 5])
+        ),
+        (_, false) => format!("{}\n{count} {vdisks} taken over.\n", align(&rows, &[1, 3, 5])),
+    };
+    if !all(plan, "findings").is_empty() {
+        text.push_str("\nLeft as they are:\n");
+    }
     for finding in all(plan, "findings") {
         text.push_str(&format!(
-            "{}: {}\n",
+            "  {}: {}\n",
             cell("file", at(&finding, "file")),
             cell("why", at(&finding, "why"))
         ));
@@ -159,6 +229,16 @@ fn cell(key: &str, value: &Value) -> String {
         },
         Value::Array(items) if items.is_empty() => "-".to_owned(),
         Value::Array(items) => items.iter().map(|item| cell(key, item)).collect::<Vec<_>>().join(", "),
+        // What a task came to is an object in a text.
+        Value::String(text) if key == "result" && text.starts_with('{') => {
+            match serde_json::from_str::<serde_json::Map<String, Value>>(text) {
+                Ok(result) => {
+                    let parts = result.iter().map(|(key, value)| format!("{key} {}", cell(key, value)));
+                    parts.collect::<Vec<_>>().join(", ")
+                }
+                Err(_) => name(text).into_owned(),
+            }
+        }
         _ => match plain(value).as_str() {
             "" => "-".to_owned(),
             text => name(text).into_owned(),

@@ -18,28 +18,30 @@ pub(super) fn object(noun: &Noun, settings: &[Setting]) -> anyhow::Result<Map<St
     for Setting { key, value } in settings {
         let field = find(noun, key)?;
         let value = read(field, value).with_context(|| format!("{key}={value}"))?;
-        put(&mut object, key, value).with_context(|| format!("{key} is given twice"))?;
+        put(&mut object, noun.key(key), value).with_context(|| format!("{key} is given twice"))?;
     }
     Ok(object)
 }
 
-fn find<'n>(noun: &'n Noun, key: &str) -> anyhow::Result<&'n Field> {
-    let fits = |field: &&Field| match field.key.strip_suffix('*') {
-        Some(start) => key.len() > start.len() && key.starts_with(start),
-        None => field.key == key,
-    };
-    if let Some(field) = noun.fields.iter().find(fits) {
+fn find(noun: &Noun, key: &str) -> anyhow::Result<&'static Field> {
+    if let Some(field) = noun.field(key) {
         return Ok(field);
     }
-    let likeness = |field: &Field| strsim::jaro_winkler(key, field.key);
-    let nearest = noun.fields.iter().filter(|field| likeness(field) >= LIKENESS);
-    match nearest.max_by(|a, b| likeness(a).total_cmp(&likeness(b))) {
-        Some(field) => bail!("{} has no property \"{key}\"; did you mean \"{}\"?", noun.word, field.key),
-        None => {
-            let known: Vec<&str> = noun.fields.iter().map(|field| field.key).collect();
-            bail!("{} has no property \"{key}\"; it has {}", noun.word, known.join(", "))
-        }
-    }
+    let known: Vec<&str> = noun.fields.iter().map(|field| field.key).collect();
+    let meant = nearest(key, known.iter().copied()).map(|key| format!("; did you mean \"{key}\"?"));
+    bail!(
+        "{} has no property \"{key}\" that can be set{}\nIt has: {}",
+        noun.word,
+        meant.unwrap_or_default(),
+        known.join(", ")
+    )
+}
+
+/// Which of these a word may have been meant for.
+pub(super) fn nearest<'k>(word: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    let likely = known.map(|key| (strsim::jaro_winkler(word, key), key));
+    let likely = likely.filter(|(likeness, _)| *likeness >= LIKENESS);
+    likely.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, key)| key)
 }
 
 fn read(field: &Field, text: &str) -> anyhow::Result<Value> {
@@ -58,6 +60,12 @@ fn read(field: &Field, text: &str) -> anyhow::Result<Value> {
             }
             None => text.into(),
         },
+        FieldKind::CacheKind => match text {
+            "memory" | "ram" => "server-memory".into(),
+            "disk" => "server-disk".into(),
+            "persistent" => "server-disk-persistent".into(),
+            _ => text.into(),
+        },
         FieldKind::Truth => match text {
             "true" | "yes" => true.into(),
             "false" | "no" => false.into(),
@@ -69,6 +77,8 @@ fn read(field: &Field, text: &str) -> anyhow::Result<Value> {
         FieldKind::Disks => parts().map(|vdisk| json!({ "vdisk": vdisk })).collect::<Vec<_>>().into(),
         FieldKind::Paths => {
             let path = |part: &str| match part.split_once(':') {
+                // Which server's, is asked for later.
+                _ if part.starts_with('/') => Ok(json!({ "path": part })),
                 Some((server, path)) => Ok(json!({ "server": server, "path": path })),
                 None => bail!("\"{part}\" is not SERVER:/path"),
             };
@@ -136,6 +146,20 @@ mod tests {
             )
         );
         assert_eq!(parse(&STORE, &["paths="]), Ok(json!({"paths": []})));
+        assert_eq!(parse(&STORE, &["path=/srv/a:b"]), Ok(json!({"paths": [{"path": "/srv/a:b"}]})));
+    }
+
+    #[test]
+    fn properties_are_understood_by_the_names_that_tables_and_filters_give_them() {
+        assert_eq!(
+            parse(&DEVICE, &["mac=52:54:00:77:00:10", "vdisk=win11", "cache=server-memory", "limit=1 GiB"]),
+            Ok(json!({
+                "macs": ["52:54:00:77:00:10"], "disks": [{"vdisk": "win11"}],
+                "write_cache": {"kind": "server-memory", "limit_bytes": 1_u64 << 30},
+            }))
+        );
+        assert!(parse(&DEVICE, &["mac=52:54:00:77:00:10", "macs="]).unwrap_err().contains("given twice"));
+        assert!(parse(&DEVICE, &["mack=x"]).unwrap_err().contains("did you mean \"macs\"?"));
     }
 
     #[test]
@@ -155,7 +179,7 @@ mod tests {
     fn wrong_settings_say_what_is_wrong_with_which() {
         let refused = |words: &[&str]| parse(&VDISK, words).unwrap_err();
         assert!(refused(&["storr=a"]).contains("did you mean \"store\"?"), "{}", refused(&["storr=a"]));
-        assert!(refused(&["zzz=a"]).contains("it has name, description"));
+        assert!(refused(&["zzz=a"]).contains("It has: name, description"));
         assert!(refused(&["disabled=perhaps"]).contains("disabled=perhaps: is neither true nor false"));
         assert!(refused(&["write_cache.limit_bytes=10GB"]).contains("is not a size"));
         assert!(refused(&["name=a", "name=b"]).contains("name is given twice"));

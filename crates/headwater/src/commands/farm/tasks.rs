@@ -7,8 +7,8 @@ use hyper::Method;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
+use super::Server;
 use super::nouns::TASK;
-use super::{Server, print};
 use crate::cli::{Format, TaskVerb};
 
 /// How often a task is looked at that is watched.
@@ -20,12 +20,12 @@ const ENDED: &[&str] = &["done", "failed", "cancelled"];
 impl Server {
     pub(super) async fn task(&self, verb: TaskVerb) -> anyhow::Result<String> {
         match verb {
-            TaskVerb::List(list) => self.list(&TASK, TASK.path, &list).await,
+            TaskVerb::List(list) => self.latest(&TASK, &list).await,
             TaskVerb::Show { number } => self.show(&TASK, &format!("#{number}")).await,
             TaskVerb::Watch { number } => self.watch(number).await,
             TaskVerb::Cancel { number } => {
                 let path = format!("{}/{number}/cancel", TASK.path);
-                self.print(&self.ask(Method::POST, &path, None).await?)
+                self.row(&TASK, &self.ask(Method::POST, &path, None).await?)
             }
             TaskVerb::Log { number } => {
                 let log: Value = self.client.get(&format!("{}/{number}/log", TASK.path)).await?;
@@ -41,7 +41,7 @@ impl Server {
     pub(super) async fn begun(&self, task: &Value, wait: bool) -> anyhow::Result<String> {
         match task.get("id").and_then(Value::as_u64).filter(|_| wait) {
             Some(number) => self.watch(number).await,
-            None => self.print(task),
+            None => self.row(&TASK, task),
         }
     }
 
@@ -71,7 +71,7 @@ impl Server {
                 if state != "done" {
                     bail!("task {number} ({}) {state}: {}", text(&task, "kind"), text(&task, "result"));
                 }
-                return print::object(&task, self.format);
+                return self.row(&TASK, &task);
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }

@@ -2,28 +2,31 @@
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::nouns::{STORE, VDISK, VERSION, WRITE_CACHE};
+use super::nouns::{STORE, VDISK, VERSION};
 use super::plain::name_it;
-use super::{Found, Server, print, settings, sure};
-use crate::cli::{Format, StoreVerb, VdiskVerb, VersionVerb, Work, WriteCacheVerb};
+use super::{Found, Server, print, refer, settings, sure};
+use crate::cli::{Format, StoreVerb, VdiskVerb, VersionVerb, Work};
 
 impl Server {
     pub(super) async fn store(&self, verb: StoreVerb) -> anyhow::Result<String> {
         match verb {
             StoreVerb::Plain(verb) => self.plain(&STORE, verb).await,
-            StoreVerb::Adopt { store, vdisks, dry_run, newest_in_test } => {
+            StoreVerb::Adopt { store, vdisks, dry_run, newest_in_test, production_up_to } => {
                 let found = self.find(&STORE, &store).await?;
                 let path = format!("{}/adopt", found.path);
-                let body = json!({ "dry_run": dry_run, "names": vdisks, "newest_in_test": newest_in_test });
+                let body = json!({
+                    "dry_run": dry_run, "names": vdisks, "newest_in_test": newest_in_test,
+                    "production_up_to": production_up_to,
+                });
                 let answer = self.ask(Method::POST, &path, Some(&body)).await?;
                 match self.format {
-                    Format::Table => Ok(print::adoption(&answer)),
+                    Format::Table => Ok(print::adoption(&store, &answer)),
                     Format::Json | Format::Csv => self.print(&answer),
                 }
             }
-            StoreVerb::Import { store, folder, name, wait } => {
+            StoreVerb::Import { store, folder, name, in_test, wait } => {
                 let found = self.find(&STORE, &store).await?;
-                let mut body = json!({ "folder": folder });
+                let mut body = json!({ "folder": folder, "in_test": in_test });
                 put(&mut body, "name", name);
                 let task = self.ask(Method::POST, &format!("{}/import", found.path), Some(&body)).await?;
                 self.begun(&task, wait).await
@@ -41,8 +44,10 @@ impl Server {
             VdiskVerb::Blank { name, size, values } => {
                 let mut vdisk = settings::object(&VDISK, &values)?;
                 name_it(&VDISK, &name, &mut vdisk);
+                self.place(&VDISK, &mut vdisk).await?;
                 let body = json!({ "vdisk": vdisk, "size_bytes": size.0 });
-                self.print(&self.ask(Method::POST, &format!("{}/blank", VDISK.path), Some(&body)).await?)
+                let made = self.ask(Method::POST, &format!("{}/blank", VDISK.path), Some(&body)).await?;
+                self.row(&VDISK, &made)
             }
             VdiskVerb::Destroy { vdisk, sure } => {
                 let found = self.find(&VDISK, &vdisk).await?;
@@ -66,7 +71,11 @@ impl Server {
                 let found = self.find(&VDISK, &vdisk).await?;
                 self.list(&VERSION, &format!("{}/versions", found.path), &list).await
             }
-            VdiskVerb::Hold { vdisk, version } => self.hold(&vdisk, version.into()).await,
+            VdiskVerb::Hold { version } => {
+                let version = refer::version(&version.words)?;
+                let (vdisk, number) = refer::parts(&version)?;
+                self.hold(vdisk, number.into()).await
+            }
             VdiskVerb::Release { vdisk } => self.hold(&vdisk, Value::Null).await,
             VdiskVerb::Merge { vdisk, base, result, comment, work } => {
                 let mut body = json!({ "kind": if base { "base" } else { "updates" } });
@@ -81,13 +90,48 @@ impl Server {
             }
             VdiskVerb::DeleteObsolete { vdisk, sure } => {
                 let found = self.find(&VDISK, &vdisk).await?;
-                let question = format!(
-                    "Delete all versions of vDisk \"{vdisk}\", with their files, that nothing needs any more?"
-                );
-                sure::ask(sure, &question)?;
-                self.print(&self.ask(Method::POST, &format!("{}/delete-obsolete", found.path), None).await?)
+                self.delete_obsolete(&vdisk, &found, sure).await
             }
         }
+    }
+
+    async fn delete_obsolete(
+        &self,
+        vdisk: &str,
+        found: &Found,
+        sure: crate::cli::Sure,
+    ) -> anyhow::Result<String> {
+        let path = format!("{}/delete-obsolete", found.path);
+        let plan = self.ask(Method::POST, &format!("{path}?dry_run=true"), None).await?;
+        let numbers = |answer: &Value, key: &str| {
+            let all = answer.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+            all.iter().map(Value::to_string).collect::<Vec<_>>().join(", ")
+        };
+        let obsolete = numbers(&plan, "deleted");
+        if obsolete.is_empty() {
+            return match self.format {
+                Format::Table => Ok(format!("vDisk \"{vdisk}\" needs all its versions.\n")),
+                Format::Json | Format::Csv => self.print(&plan),
+            };
+        }
+        sure::ask(
+            sure,
+            &format!(
+                "Delete these versions of vDisk \"{vdisk}\", with their files, that nothing needs any more: {obsolete}?"
+            ),
+        )?;
+        let answer = self.ask(Method::POST, &path, None).await?;
+        if self.format != Format::Table {
+            return self.print(&answer);
+        }
+        let leaving = numbers(&answer, "leaving");
+        let left = |number: &&str| leaving.split(", ").any(|left| left == *number);
+        let deleted = numbers(&answer, "deleted");
+        let gone: Vec<&str> = deleted.split(", ").filter(|number| !left(number)).collect();
+        let lines =
+            [("Deleted", gone.join(", ")), ("In use, and gone as soon as they are free", leaving.clone())];
+        let told = lines.iter().filter(|(_, numbers)| !numbers.is_empty());
+        Ok(told.map(|(what, numbers)| format!("{what}: {numbers}\n")).collect())
     }
 
     /// Begins work on a vDisk's versions.
@@ -101,55 +145,67 @@ impl Server {
     async fn hold(&self, vdisk: &str, version: Value) -> anyhow::Result<String> {
         let found = self.find(&VDISK, vdisk).await?;
         let body = json!({ "version": version });
-        self.print(&self.change(Method::POST, &found, "/hold", Some(&body)).await?)
+        self.row(&VDISK, &self.change(Method::POST, &found, "/hold", Some(&body)).await?)
     }
 
     pub(super) async fn version(&self, verb: VersionVerb) -> anyhow::Result<String> {
-        let act = async |version: &str, action: &str, body: Value| {
-            let found = self.find(&VERSION, version).await?;
-            self.print(&self.change(Method::POST, &found, action, Some(&body)).await?)
+        let find = async |words: &[String]| self.find(&VERSION, &refer::version(words)?).await;
+        let act = async |found: Found, action: &str, body: Value| {
+            self.row(&VERSION, &self.change(Method::POST, &found, action, Some(&body)).await?)
         };
         match verb {
-            VersionVerb::List(list) => self.list(&VERSION, VERSION.path, &list).await,
-            VersionVerb::Show { version } => self.show(&VERSION, &version).await,
+            VersionVerb::List { vdisk: None, list } => self.list(&VERSION, VERSION.path, &list).await,
+            VersionVerb::List { vdisk: Some(vdisk), list } => {
+                let found = self.find(&VDISK, &vdisk).await?;
+                self.list(&VERSION, &format!("{}/versions", found.path), &list).await
+            }
+            VersionVerb::Show { version } => self.print(&find(&version.words).await?.value),
             VersionVerb::Create { vdisk, parent, comment } => {
                 let found = self.find(&VDISK, &vdisk).await?;
                 let mut body = json!({});
                 put(&mut body, "parent", parent);
                 put(&mut body, "comment", comment);
-                self.print(&self.ask(Method::POST, &format!("{}/versions", found.path), Some(&body)).await?)
+                let made = self.ask(Method::POST, &format!("{}/versions", found.path), Some(&body)).await?;
+                self.row(&VERSION, &made)
             }
             VersionVerb::Promote { version, to, at } => {
                 let mut body = json!({ "to": to });
                 put(&mut body, "release_at", at);
-                let found = self.find(&VERSION, &version).await?;
+                let found = find(&version.words).await?;
                 let answer = self.change(Method::POST, &found, "/promote", Some(&body)).await?;
                 if let Some(task) = answer.get("merge").and_then(|task| task.get("id")) {
                     eprintln!(
                         "The chain has become long: task {task} merges it (headwater task watch {task})"
                     );
                 }
-                self.print(answer.get("version").unwrap_or(&answer))
+                self.row(&VERSION, answer.get("version").unwrap_or(&answer))
             }
-            VersionVerb::Schedule { version, at } => {
-                act(&version, "/schedule", json!({ "release_at": at })).await
-            }
-            VersionVerb::Revert { version, to } => act(&version, "/revert", json!({ "to": to })).await,
-            VersionVerb::Accept { version, sure } => {
+            VersionVerb::Schedule { words } => {
+                let (version, at) = refer::version_and_word(&words, "the moment: 2026-11-21T22:00:00Z")?;
                 let found = self.find(&VERSION, &version).await?;
+                act(found, "/schedule", json!({ "release_at": at })).await
+            }
+            VersionVerb::Revert { version, to } => {
+                act(find(&version.words).await?, "/revert", json!({ "to": to })).await
+            }
+            VersionVerb::Accept { version, sure } => {
+                let found = find(&version.words).await?;
                 let question = format!(
                     "Take {} for what it is now? Devices boot whatever was written into it.",
                     found.text("file")
                 );
                 sure::ask(sure, &question)?;
-                self.print(&self.change(Method::POST, &found, "/accept", None).await?)
+                self.row(&VERSION, &self.change(Method::POST, &found, "/accept", None).await?)
             }
-            VersionVerb::Comment { version, text } => {
+            VersionVerb::Comment { words } => {
+                let (version, text) = refer::version_and_word(&words, "the remark")?;
                 let found = self.find(&VERSION, &version).await?;
                 let body = json!({ "comment": text });
-                self.print(&self.change(Method::PATCH, &found, "", Some(&body)).await?)
+                self.row(&VERSION, &self.change(Method::PATCH, &found, "", Some(&body)).await?)
             }
-            VersionVerb::Delete { versions, sure } => self.delete_versions(&versions, sure).await,
+            VersionVerb::Delete { versions, sure } => {
+                self.delete_versions(&refer::versions(&versions)?, sure).await
+            }
         }
     }
 
@@ -180,39 +236,6 @@ impl Server {
             }
         }
         Ok(text)
-    }
-
-    pub(super) async fn write_cache(&self, verb: WriteCacheVerb) -> anyhow::Result<String> {
-        match verb {
-            WriteCacheVerb::List(list) => self.list(&WRITE_CACHE, WRITE_CACHE.path, &list).await,
-            WriteCacheVerb::Keep { number } => {
-                let found = self.find(&WRITE_CACHE, &format!("#{number}")).await?;
-                let body = json!({ "stays": true });
-                self.print(&self.change(Method::PATCH, &found, "", Some(&body)).await?)
-            }
-            WriteCacheVerb::Discard { number, sure } => {
-                let found = self.find(&WRITE_CACHE, &format!("#{number}")).await?;
-                let of = |key: &str| {
-                    found
-                        .value
-                        .get(key)
-                        .and_then(|of| of.get("name"))
-                        .and_then(Value::as_str)
-                        .unwrap_or("?")
-                        .to_owned()
-                };
-                sure::ask(
-                    sure,
-                    &format!(
-                        "Discard all that device \"{}\" wrote on vDisk \"{}\"?",
-                        of("device"),
-                        of("vdisk")
-                    ),
-                )?;
-                self.change(Method::DELETE, &found, "", None).await?;
-                Ok(String::new())
-            }
-        }
     }
 }
 

@@ -25,7 +25,7 @@ use farm::model::{
 use farm::snapshot::{SharedSnapshot, Snapshot};
 
 use crate::catalogue::now;
-use crate::cli::InitArgs;
+use crate::cli::{DEFAULT_CONFIG, InitArgs};
 use crate::config::Config;
 use answers::{Adopt, Answers};
 
@@ -109,6 +109,7 @@ fn make_farm(
         mode: AccessMode::Standard(cache),
         description: Description::new("")?,
         newest_in_test: false,
+        production_up_to: None,
     };
     let caller = Caller::local_root(None, now());
     adopt::import(&control, &caller, store, &names, &template).map_err(|error| with_hint(&error))
@@ -191,6 +192,10 @@ fn write_config(path: &Path, text: &str) -> std::io::Result<()> {
 
 fn report(args: &InitArgs, answers: &Answers, database: &Path, adopted: &[Stored<Vdisk>]) -> String {
     let config = args.config.display();
+    let own = match args.config == Path::new(DEFAULT_CONFIG) {
+        true => String::new(),
+        false => format!(" --config {config}"),
+    };
     let mut text = format!(
         "{config}\n{}\n\nFarm \"{}\" with site \"{}\", server \"{}\", store \"{STORE}\" ({}) and collection \"{COLLECTION}\".\n",
         database.display(),
@@ -210,8 +215,8 @@ fn report(args: &InitArgs, answers: &Answers, database: &Path, adopted: &[Stored
         ),
     }
     text.push_str(&format!(
-        "\nNext:\n  headwater doctor --config {config}\n  headwater serve --config {config}\n"
+        "\nNext:\n  headwater doctor{own}\n  headwater serve{own}   (under systemd: systemctl enable --now headwater)\n"
     ));
-    text.push_str("  headwater device create NAME collection=devices macs=MAC disks=VDISK\n");
+    text.push_str("  headwater device create NAME mac=MAC vdisk=VDISK\n");
     text
 }
