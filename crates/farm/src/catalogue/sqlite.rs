@@ -200,6 +200,7 @@ impl Database for Sqlite {
 }
 
 fn copy(from: &Connection, to: &Path) -> rusqlite::Result<()> {
+    own(to);
     let mut target = Connection::open(to)?;
     let backup = rusqlite::backup::Backup::new(from, &mut target)?;
     // All pages in one step: a step is one read transaction, so that what others write meanwhile waits for nothing and

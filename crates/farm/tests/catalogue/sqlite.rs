@@ -242,3 +242,17 @@ fn look_tells_damage_and_files_of_others() {
     std::fs::write(&other, "no database at all, but a text of some length").unwrap();
     assert!(matches!(look(&other), Err(DatabaseError::NotOurs { .. })));
 }
+
+#[test]
+fn catalogue_and_its_copy_are_readable_by_their_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (path, copy) = (folder.path().join("farm.db"), folder.path().join("copy.db"));
+    let catalogue = Catalogue::open_file(&path).unwrap();
+    change(&catalogue, |change| change.create(site("Berlin"))).unwrap();
+    catalogue.backup(&copy).unwrap();
+    for entry in folder.path().read_dir().unwrap() {
+        let entry = entry.unwrap();
+        assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o077, 0, "{:?}", entry.file_name());
+    }
+}

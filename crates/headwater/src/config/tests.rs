@@ -349,15 +349,19 @@ fn image_that_is_not_there_is_an_error_of_the_file() {
     let path = dir.path().join("headwater.toml");
     std::fs::write(&path, "[[vdisk]]\nname = \"a\"\nfile = \"/nowhere/a.vhdx\"\n").unwrap();
     let report = Config::load(&path).unwrap_err().to_string();
-    let expected = ":1:1: vDisk \"a\": cannot open its image /nowhere/a.vhdx: No such file or directory (os error 2)\n  No farm is set up here yet? \"headwater init\" does it; \
-         --config names another place.";
+    let expected =
+        ":1:1: vDisk \"a\": cannot open its image /nowhere/a.vhdx: No such file or directory (os error 2)";
     assert_eq!(report, format!("{}{expected}", path.display()));
 }
 
 #[test]
 fn configuration_file_that_is_missing_is_named() {
     let report = Config::load(Path::new("/nowhere/headwater.toml")).unwrap_err().to_string();
-    assert_eq!(report, "/nowhere/headwater.toml: No such file or directory (os error 2)");
+    assert_eq!(
+        report,
+        "/nowhere/headwater.toml: No such file or directory (os error 2)\n  No farm is set up here yet? \"headwater \
+         init\" does it; --config names another place."
+    );
 }
 
 #[test]
