@@ -72,7 +72,8 @@ fn exported(farm: &Farm) -> PathBuf {
 }
 
 fn begin_import(farm: &Farm, from: &Path) -> Stored<Task> {
-    let importing = Importing { name: Some(text("copy")), mode: AccessMode::Private, description: None };
+    let importing =
+        Importing { name: Some(text("copy")), mode: AccessMode::Private, description: None, in_test: false };
     import(&farm.control, &farm.by(), farm.store, from.to_str().unwrap(), &importing).unwrap()
 }
 
