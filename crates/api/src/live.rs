@@ -14,14 +14,19 @@ pub trait Live: Send + Sync + 'static {
     /// The server itself.
     fn status(&self) -> ServerStatus;
 
-    /// The names of the CHAP secrets that this server keeps, in order.
-    fn secrets(&self) -> Vec<String>;
+    /// The names of the CHAP secrets that this server keeps, in order. By default, it keeps none.
+    fn secrets(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Keeps a CHAP secret under a name, or with `None` forgets it; whether there was one.
     ///
     /// # Errors
     /// Those of the disk that it is kept on.
-    fn keep_secret(&self, name: &SecretName, secret: Option<&str>) -> Result<bool, ControlError>;
+    fn keep_secret(&self, name: &SecretName, secret: Option<&str>) -> Result<bool, ControlError> {
+        let _ = (name, secret);
+        Err(ControlError::new(Code::Unsupported, "this server keeps no CHAP secrets"))
+    }
 
     /// Counters since the server's start.
     fn stats(&self) -> Stats;
