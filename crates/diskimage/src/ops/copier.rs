@@ -27,6 +27,8 @@ use crate::watch::Watch;
 
 /// What the kernel copies between two looks at the watch.
 const COPY_STEP_BYTES: u64 = 4 << 20;
+/// What the kernel copies at once inside such a step: what a pipe of 16 pages holds.
+const KERNEL_PIPE_BYTES: u64 = 64 << 10;
 /// A buffer of the way over memory. Each thread has one.
 pub(super) const BUFFER_BYTES: usize = 512 << 10;
 /// More threads than this fight for the lock of the target file.
@@ -246,7 +248,11 @@ impl<'a> Copier<'a> {
         }
         while rest.length > 0 {
             let (mut from, mut to) = (rest.from, rest.to);
-            let wanted = usize::try_from(rest.length).unwrap_or(usize::MAX);
+            // Blocks of a VHD begin anywhere among pages. Copied from there on, every pipe's load would come to lie
+            // over small folios, at a fifth more processor time.
+            let is_aligned = way == Way::Shared || to.is_multiple_of(KERNEL_PIPE_BYTES);
+            let step = if is_aligned { rest } else { rest.up_to_multiple(KERNEL_PIPE_BYTES) };
+            let wanted = usize::try_from(step.length).unwrap_or(usize::MAX);
             match rustix::fs::copy_file_range(from_file, Some(&mut from), to_file, Some(&mut to), wanted) {
                 // The source has become shorter: reading says so with its place.
                 Ok(0) => break,

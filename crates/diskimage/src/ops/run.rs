@@ -40,6 +40,11 @@ impl Run {
         Self { length: self.length.min(count), ..self }
     }
 
+    /// Its start, up to the first multiple of `bytes` in the target.
+    pub(super) fn up_to_multiple(self, bytes: u64) -> Self {
+        self.head(bytes.saturating_sub(self.to.checked_rem(bytes).unwrap_or_default()))
+    }
+
     /// How much of the run's start must be copied, how much can then be shared in units; the rest is copied again.
     pub(super) fn shared_part(self, unit: u64) -> Option<(u64, u64)> {
         let within = |place: u64| place.checked_rem(unit).unwrap_or_default();
@@ -52,11 +57,12 @@ impl Run {
         (shared >= MIN_SHARED_BYTES).then_some((start, shared))
     }
 
-    /// The run in pieces of at most `bytes`.
+    /// The run in pieces that end at multiples of `bytes` in the target: a page cache takes what is written there in
+    /// few large folios.
     pub(super) fn pieces(self, bytes: u64) -> impl Iterator<Item = Self> {
         let mut rest = self;
         std::iter::from_fn(move || {
-            let piece = rest.head(bytes);
+            let piece = rest.up_to_multiple(bytes);
             rest = rest.after(piece.length);
             (piece.length > 0).then_some(piece)
         })
@@ -70,12 +76,14 @@ mod tests {
     const RUN: Run = Run { layer: LayerIndex::BASE, from: 1000, to: 5096, length: 200_000 };
 
     #[test]
-    fn pieces_are_the_whole_run_in_order() {
+    fn pieces_are_the_whole_run_in_order_cut_where_the_target_is_aligned() {
         let pieces: Vec<_> = RUN.pieces(65_536).collect();
         assert_eq!(pieces.len(), 4);
-        assert_eq!((pieces[0].from, pieces[0].to, pieces[0].length), (1000, 5096, 65_536));
+        assert_eq!((pieces[0].from, pieces[0].to, pieces[0].length), (1000, 5096, 60_440));
         assert!(pieces.windows(2).all(|pair| pair[0].is_continued_by(pair[1])));
+        assert!(pieces[1..].iter().all(|piece| piece.to % 65_536 == 0));
         assert_eq!(pieces[3].end(), RUN.end());
+        assert_eq!(RUN.pieces(u64::MAX).collect::<Vec<_>>(), [RUN]);
         assert_eq!(RUN.head(0).pieces(10).next(), None);
     }
 

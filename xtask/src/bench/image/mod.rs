@@ -9,6 +9,7 @@
 mod chains;
 mod contest;
 mod conversions;
+mod foreign;
 mod material;
 mod merges;
 mod opening;
@@ -40,7 +41,7 @@ pub(crate) struct ImageArguments {
     #[arg(long, default_value_t = 2560)]
     difference_mib: u64,
     /// Only these parts
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Part::Convert, Part::Merge, Part::Chains, Part::Opening])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Part::Convert, Part::Foreign, Part::Merge, Part::Chains, Part::Opening])]
     only: Vec<Part>,
 }
 
@@ -49,6 +50,8 @@ pub(crate) struct ImageArguments {
 enum Part {
     /// convert, compare and check, against qemu-img
     Convert,
+    /// Conversion from qcow2 and VMDK, compressed and not, against qemu-img
+    Foreign,
     /// merges of VHDX and VHD, against cp of the bytes that must move
     Merge,
     /// Opening and reading of chains of depth 1, 8 and 30, against qcow2 chains
@@ -87,6 +90,9 @@ pub(super) fn measure(arguments: &ImageArguments) -> Result<Vec<Measure>> {
                 vhd.remove()?;
             }
         }
+    }
+    if asked(Part::Foreign) {
+        measures.extend(foreign::measure(&contest, &Volume::here(&folder, arguments.filled_gib)?)?);
     }
     if asked(Part::Chains) {
         measures.extend(chains::measure(&contest, &folder)?);
