@@ -33,6 +33,9 @@ pub(crate) struct BootArguments {
     /// How long one boot may take, in seconds
     #[arg(long, default_value_t = 2 * GOLDEN_READY_WITHIN.as_secs())]
     patience: u64,
+    /// The program to measure; by default its release build
+    #[arg(long)]
+    program: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -98,7 +101,7 @@ const AIM: f64 = 1.10;
 /// Where something needed is missing, or a machine does not get up.
 pub(crate) fn measure(arguments: &BootArguments) -> Result<Vec<Measure>> {
     lab::packages::ensure(lab::packages::DEMO)?;
-    let program = build_program()?;
+    let program = arguments.program.clone().map_or_else(build_program, Ok)?;
     let image = lab::golden::golden()?;
     let network = Network::begin("bench-boot")?;
     let local = network.folder().join("local.raw");

@@ -44,6 +44,9 @@ pub(crate) struct StormArguments {
     /// Without tgt
     #[arg(long)]
     alone: bool,
+    /// The program to measure; by default its release build
+    #[arg(long)]
+    program: Option<PathBuf>,
 }
 
 /// Memory that the server may have at most, in MiB: it must not grow with what devices read.
@@ -74,7 +77,7 @@ struct Cost {
 pub(crate) fn measure(arguments: &StormArguments) -> Result<Vec<Measure>> {
     lab::packages::ensure(lab::packages::DEMO)?;
     lab::packages::ensure(lab::packages::BENCH)?;
-    let program = build_program()?;
+    let program = arguments.program.clone().map_or_else(build_program, Ok)?;
     let image = lab::golden::golden()?;
     let network = Network::begin("bench-storm")?;
     let crowd = network.crowd()?;
