@@ -108,7 +108,7 @@
         width: width(), height: 220,
         scales: { y: { range: (_, __, most) => [0, Math.max(most, 1)] }, requests: { range: (_, __, most) => [0, Math.max(most, 1)] } },
         axes: [axis, { ...axis, size: 56 }, { ...axis, scale: "requests", side: 1, grid: { show: false }, size: 56 }],
-        series: [{}, ...told.series.map((one, place) => ({ label: one.label, stroke: strokes[place], width: 2, scale: one.scale || "y", value: (_, value) => value === null || value === undefined ? "–" : value.toFixed(1) }))],
+        series: [{}, ...told.series.map((one, place) => ({ label: one.label, stroke: strokes[place], width: 2, points: { show: false }, scale: one.scale || "y", value: (_, value) => value === null || value === undefined ? "–" : value.toFixed(1) }))],
       }, data, place);
       new ResizeObserver(() => chart.setSize({ width: width(), height: 220 })).observe(place);
     };

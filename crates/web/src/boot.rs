@@ -17,6 +17,19 @@ pub(crate) struct Boot {
     pub(crate) second_stage: Option<Stage>,
     pub(crate) ready_at_ms: Option<f64>,
     pub(crate) end: Option<End>,
+    /// What was slow, and what helps.
+    #[serde(default)]
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// What was slow about a boot, in words.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Finding {
+    #[serde(default)]
+    pub(crate) percent: Option<u64>,
+    pub(crate) what: String,
+    #[serde(default)]
+    pub(crate) advice: Option<String>,
 }
 
 /// Something that happened, with what it says of itself.

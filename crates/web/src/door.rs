@@ -15,11 +15,15 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, FromRequestParts as _, Path, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
-use axum::routing::{MethodFilter, any_service, on};
+use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
+use axum::routing::{MethodFilter, any_service, get, on};
 use control::people::{Identity, Origin};
+use farm::model::ObjectKind;
+use farm::rules::permission::{Action, Place};
+use maud::Markup;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq as _;
+use tower::ServiceExt as _;
 
 use crate::answer::{Answer, Page, cookie, guard, html, see_other};
 use crate::ask::{Ask, Refusal};
@@ -47,7 +51,7 @@ pub(crate) type Pending = Pin<Box<dyn Future<Output = Result<Answer, Refusal>> +
 /// An address, and what it gives.
 pub(crate) struct Route {
     method: MethodFilter,
-    path: &'static str,
+    path: String,
     /// Whether one comes in without a session.
     open: bool,
     handler: Arc<dyn Fn(Visit) -> Pending + Send + Sync>,
@@ -55,16 +59,16 @@ pub(crate) struct Route {
 
 impl Route {
     /// A page.
-    pub(crate) fn get<F>(path: &'static str, page: fn(Visit) -> F) -> Self
+    pub(crate) fn get<F>(path: impl Into<String>, page: fn(Visit) -> F) -> Self
     where
         F: Future<Output = Result<Answer, Refusal>> + Send + 'static,
     {
         let handler = Arc::new(move |visit| Box::pin(page(visit)) as Pending);
-        Self { method: MethodFilter::GET, path, open: false, handler }
+        Self { method: MethodFilter::GET, path: path.into(), open: false, handler }
     }
 
     /// What a form does.
-    pub(crate) fn post<F>(path: &'static str, action: fn(Visit) -> F) -> Self
+    pub(crate) fn post<F>(path: impl Into<String>, action: fn(Visit) -> F) -> Self
     where
         F: Future<Output = Result<Answer, Refusal>> + Send + 'static,
     {
@@ -104,6 +108,26 @@ impl Visit {
         self.ask.secret.as_deref().map(form_token).unwrap_or_default()
     }
 
+    /// Whether whoever looks may do this there; if not, why.
+    pub(crate) fn may(&self, action: Action, kind: ObjectKind, place: Place) -> Result<(), String> {
+        let Some(who) = &self.who else { return Err("nobody is logged in".to_owned()) };
+        who.caller.may(action, kind, place).map_err(|denied| denied.to_string())
+    }
+
+    /// Whether they may change things of this kind in the whole farm.
+    pub(crate) fn may_farm(&self, kind: ObjectKind) -> Result<(), String> {
+        self.may(Action::Change, kind, Place::Farm)
+    }
+
+    /// A way to do something, or what stands in the way.
+    #[allow(clippy::unused_self, reason = "what is allowed is asked of a visit")]
+    pub(crate) fn button(&self, to: &str, label: &str, may: &Result<(), String>) -> Markup {
+        maud::html! { @match may {
+            Ok(()) => a.button href=(to) { (label) },
+            Err(why) => span.button.disabled aria-disabled="true" title=(why) { (label) span.unseen { ": " (why) } },
+        } }
+    }
+
     /// The address of this page with other fields behind the question mark.
     pub(crate) fn here_with(&self, name: &str, value: &str) -> String {
         format!("{}{}", self.path, self.query.with(name, value).query())
@@ -115,20 +139,30 @@ pub fn router(console: Arc<Console>) -> Router {
     let mut router = assets::router();
     for route in pages::routes() {
         let (console, route) = (Arc::clone(&console), Arc::new(route));
-        let (method, path) = (route.method, route.path);
+        let (method, path) = (route.method, route.path.clone());
         let handler = move |request: Request| {
             let (console, route) = (Arc::clone(&console), Arc::clone(&route));
             async move { enter(console, &route, request).await }
         };
-        router = router.route(path, on(method, handler));
+        router = router.route(&path, on(method, handler));
     }
     let api = console.api.clone();
     router = router.route("/v1/{*rest}", any_service(api.clone())).route("/v1", any_service(api));
+    // Prometheus shows a token of the API, as all programs do.
+    let metrics = console.api.clone();
+    router = router.route("/metrics", get(move |request: Request| metrics_of(metrics.clone(), request)));
     let lost = Arc::new(Route::get("", pages::nothing_here));
     router.fallback(move |request: Request| {
         let (console, route) = (Arc::clone(&console), Arc::clone(&lost));
         async move { enter(console, &route, request).await }
     })
+}
+
+/// `/metrics`, where Prometheus looks if it is told nothing else: what the API gives at `/v1/metrics`.
+async fn metrics_of(api: Router, mut request: Request) -> Response<Body> {
+    *request.uri_mut() = Uri::from_static("/v1/metrics");
+    let Ok(response) = api.oneshot(request).await;
+    response
 }
 
 async fn enter(console: Arc<Console>, route: &Route, request: Request) -> Response<Body> {

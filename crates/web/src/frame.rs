@@ -50,7 +50,18 @@ const KINDS: &[(&str, &str)] = &[
     ("Overview", paths::HOME),
     ("Devices", paths::DEVICES),
     ("Boots", paths::BOOTS),
+    ("vDisks", paths::VDISKS),
     ("Tasks", paths::TASKS),
+    ("Locks", "/locks"),
+    ("Stores", "/stores"),
+    ("Servers", "/servers"),
+    ("Sites", "/sites"),
+    ("Collections", "/collections"),
+    ("Write caches", "/persistent-caches"),
+    ("Administrators", "/users"),
+    ("Roles", "/grants"),
+    ("Tokens", "/tokens"),
+    ("Audit", "/audit"),
 ];
 
 /// What is needed to draw the frame of one page.
@@ -102,6 +113,13 @@ impl Frame {
             header.top {
                 a.menu href="#menu" aria-label="Menu" { "☰" }
                 a.brand href=(paths::HOME) { img src=(path("icon.svg")) alt="" width="24" height="24"; (name(&farm)) }
+                form.search action=(paths::SEARCH) role="search" {
+                    input type="search" name="q" placeholder="Name, MAC, IP, UUID, vDisk" aria-label="Search the farm";
+                }
+                span.create {
+                    a.button href="/devices/new" { "+ Device" }
+                    a.button href="/vdisks/new" { "+ vDisk" }
+                }
                 details.account {
                     summary { (name(user)) }
                     div {

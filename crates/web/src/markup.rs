@@ -24,7 +24,7 @@ fn three_digits(value: f64, unit: &str) -> String {
 
 /// A time span as people say it: `8.24 s`, `312 ms`, `2 min 5 s`.
 pub(crate) fn milliseconds(ms: f64) -> String {
-    if ms < 1.0 {
+    if ms > 0.0 && ms < 1.0 {
         return format!("{ms:.2} ms");
     }
     if ms < 1000.0 {

@@ -62,6 +62,27 @@ pub(crate) struct Disk {
     pub(crate) disabled: bool,
 }
 
+/// A vDisk.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Vdisk {
+    pub(crate) id: i64,
+    pub(crate) revision: i64,
+    pub(crate) name: String,
+    pub(crate) description: Option<String>,
+    pub(crate) store: Reference,
+    pub(crate) mode: String,
+    pub(crate) held_at: Option<u32>,
+    pub(crate) disabled: bool,
+    pub(crate) write_cache: Option<WriteCache>,
+}
+
+/// The write caches of a vDisk.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct WriteCache {
+    pub(crate) kind: String,
+    pub(crate) limit_bytes: u64,
+}
+
 /// A version of a vDisk.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct Version {

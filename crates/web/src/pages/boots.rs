@@ -95,12 +95,21 @@ fn whole(boot: &Boot, others: &[Boot], compared: Option<&Boot>, path: &str) -> M
         div.live hx-get=[boot.end.is_none().then_some(own)] hx-select=".live" hx-trigger="hw:boot from:body" hx-swap="outerHTML" {
             h1 { "Boot of " (link(&paths::device_named(&boot.device), &boot.device)) " " (status_badge(&boot.status.replace('-', " "))) }
             p { "vDisk " b { (name(&boot.vdisk)) } ", began " (ago(boot)) " ago, " (outcome(boot)) }
+            (findings(boot))
             (waterfall(boot))
             @if let Some(other) = compared { (comparison(boot, other)) (waterfall(other)) }
             (compare_form(boot, others, with, path))
             div.columns { (stage("First stage: firmware", boot.first_stage.as_ref())) (stage("Second stage: operating system", boot.second_stage.as_ref())) }
         }
     }
+}
+
+/// What was slow, and what helps.
+pub(super) fn findings(boot: &Boot) -> Markup {
+    html! { @if !boot.findings.is_empty() { section.panel { h2 { "What was slow" } ul.findings { @for finding in &boot.findings { li {
+        @if let Some(percent) = finding.percent { (badge("warn", &format!("{percent} %"))) " " }
+        (visible(&finding.what)) @if let Some(advice) = &finding.advice { p.effect { (visible(advice)) } }
+    } } } } } }
 }
 
 fn outcome(boot: &Boot) -> Markup {
@@ -199,11 +208,7 @@ fn difference(ms: f64) -> Markup {
         "calm"
     };
     let sign = if ms < 0.0 { "−" } else { "+" };
-    badge_text(tone, &format!("{sign}{}", milliseconds(ms.abs())))
-}
-
-fn badge_text(tone: &'static str, text: &str) -> Markup {
-    badge(tone, text)
+    badge(tone, &format!("{sign}{}", milliseconds(ms.abs())))
 }
 
 fn compare_form(boot: &Boot, others: &[Boot], with: &str, path: &str) -> Markup {

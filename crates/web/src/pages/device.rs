@@ -1,9 +1,11 @@
 //! One device: what it is, what it does now, and how its boots went.
 use api::live::DeviceStatus;
 use axum::http::StatusCode;
+use farm::model::{Id, ObjectKind};
+use farm::rules::permission::{Action, Place};
 use maud::{Markup, html};
 
-use super::boots::{boots_of, strip, waterfall};
+use super::boots::{boots_of, findings, strip, waterfall};
 use super::overview::write_cache;
 use crate::answer::{Answer, Page};
 use crate::ask::Refusal;
@@ -28,6 +30,8 @@ struct Data {
     /// `None`: not for this role.
     boots: Option<Vec<Boot>>,
     token: String,
+    may_change: Result<(), String>,
+    may_operate: Result<(), String>,
 }
 
 async fn page(visit: Visit) -> Result<Answer, Refusal> {
@@ -46,7 +50,14 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
         Err(refusal) => return Err(refusal),
     };
     let title = format!("Device {}", device.name);
-    let data = Data { device, status, boots, token: visit.token() };
+    // Ids that the API tells are such as the model takes.
+    let place = match (Id::new(device.site.id), Id::new(device.collection.id)) {
+        (Ok(site), Ok(collection)) => Place::Collection(site, collection),
+        _ => Place::Farm,
+    };
+    let may = |action| visit.may(action, ObjectKind::Device, place);
+    let (may_change, may_operate) = (may(Action::Change), may(Action::Operate));
+    let data = Data { device, status, boots, token: visit.token(), may_change, may_operate };
     Ok(Page::new(title, "Devices", whole(&data, &visit.path)).into())
 }
 
@@ -57,7 +68,10 @@ fn whole(data: &Data, path: &str) -> Markup {
             h1 { (name(&device.name)) " " (status_badge(status.map_or("off", |status| status.status.as_str())))
                 @if device.disabled { " " (badge("calm", "disabled")) } }
             @if let Some(description) = &device.description { p { (visible(description)) } }
-            p.actions { (buttons(data)) }
+            div.actions {
+                @if data.may_change.is_ok() { a.button href=(format!("/devices/{}/edit", device.id)) { "Edit" } }
+                (buttons(data))
+            }
             div.columns { (facts(data)) (personality(device)) }
             (boots(data))
         }
@@ -66,20 +80,24 @@ fn whole(data: &Data, path: &str) -> Markup {
 
 fn buttons(data: &Data) -> Markup {
     let device = &data.device;
-    let button = |what: &str, label: &str| {
+    let button = |what: &str, label: &str, may: &Result<(), String>| {
         html! {
-            form.inline method="post" action=(paths::DEVICES_DO) {
-                (token(&data.token))
-                input type="hidden" name="id" value=(device.id);
-                input type="hidden" name="back" value=(paths::device(device.id));
-                button name="what" value=(what) { (label) }
+            @match may {
+                Ok(()) => form.inline method="post" action=(paths::DEVICES_DO) {
+                    (token(&data.token))
+                    input type="hidden" name="id" value=(device.id);
+                    input type="hidden" name="back" value=(paths::device(device.id));
+                    button name="what" value=(what) { (label) }
+                },
+                Err(why) => span.button.disabled aria-disabled="true" title=(why) { (label) span.unseen { ": " (why) } },
             }
         }
     };
     html! {
-        @if device.disabled { (button("enable", "Enable…")) } @else { (button("disable", "Disable…")) }
-        (button("reset", "Forget the boot…"))
-        (button("delete", "Delete…"))
+        @if device.disabled { (button("enable", "Enable…", &data.may_change)) } @else { (button("disable", "Disable…", &data.may_change)) }
+        (button("reset", "Forget the boot…", &data.may_operate))
+        (button("delete", "Delete…", &data.may_change))
+        @if let Err(why) = &data.may_change { span.small { "Not for you: " (why) "." } }
     }
 }
 
@@ -88,10 +106,10 @@ fn facts(data: &Data) -> Markup {
     let disks = device.disks.as_deref().unwrap_or_default();
     html! { section.panel { h2 { "Device" } dl {
         dt { "Boots" } dd { @if disks.is_empty() { "nothing: no vDisk is assigned" }
-            @for disk in disks { (name(&disk.vdisk.name)) @if disk.disabled { " (disabled)" } " " } }
+            @for disk in disks { (link(&paths::vdisk(disk.vdisk.id), &disk.vdisk.name)) @if disk.disabled { " (disabled)" } " " } }
         @if let Some(status) = status { @if let Some(version) = status.version { dt { "Runs" } dd { "version " (version) @if let Some(vdisk) = &status.vdisk { " of " (name(vdisk)) } } } }
         dt { "Kind" } dd { (device.kind.as_deref().unwrap_or("production")) }
-        dt { "Collection" } dd { (name(&device.collection.name)) " in site " (name(&device.site.name)) }
+        dt { "Collection" } dd { (name(&device.collection.name)) }
         dt { "MAC" } dd.mono { @for mac in &device.macs { (mac) " " } @if device.macs.is_empty() { "–" } }
         dt { "Address" } dd.mono { (visible(device.address.as_deref().unwrap_or("from DHCP"))) }
         @if let Some(uuid) = &device.uuid { dt { "UUID" } dd.mono { (visible(uuid)) } }
@@ -106,6 +124,7 @@ fn personality(device: &Device) -> Markup {
     html! { section.panel { h2 { "Personality" }
         @if device.personality.as_ref().is_none_or(std::collections::BTreeMap::is_empty) { p.small { "None: names and values that this device is told when it boots." } }
         dl { @for (key, value) in pairs { dt { (name(key)) } dd { (visible(value)) } } }
+        p { a href=(format!("/audit?filter={}", encode(&format!("kind = device and object = {}", device.id)))) { "What was changed, and by whom" } }
     } }
 }
 
@@ -117,6 +136,7 @@ fn boots(data: &Data) -> Markup {
             Some(boots) => {
                 @if let Some(latest) = boots.first() {
                     p { "The latest, " (link(&paths::boot(&latest.id), &latest.id)) ":" }
+                    (findings(latest))
                     (waterfall(latest))
                 }
                 @if boots.len() > 1 { h3 { "Earlier" }

@@ -245,7 +245,7 @@ fn row(device: &Device, status: Option<&DeviceStatus>) -> Markup {
         td { input type="checkbox" name="id" value=(device.id) aria-label=(format!("Mark {}", visible(&device.name))); }
         td { (status_badge(status.map_or("off", |status| status.status.as_str()))) @if device.disabled { " " (badge("calm", "disabled")) } }
         th scope="row" { (link(&paths::device(device.id), &device.name)) }
-        td { @if disks.is_empty() { span.none { "none" } } @for disk in disks { (name(&disk.vdisk.name)) " " }
+        td { @if disks.is_empty() { span.none { "none" } } @for disk in disks { (link(&paths::vdisk(disk.vdisk.id), &disk.vdisk.name)) " " }
             @if let Some(version) = status.and_then(|status| status.version) { span.small { "runs v" (version) } } }
         td { (name(&device.collection.name)) }
         td { (device.kind.as_deref().unwrap_or("production")) }

@@ -3,11 +3,16 @@ mod account;
 mod boots;
 mod device;
 mod devices;
+mod first_run;
 mod health;
 mod live;
 mod log_in;
+mod objects;
 mod overview;
+mod search;
 pub(crate) mod tasks;
+mod vdisk;
+mod vdisks;
 
 use axum::http::StatusCode;
 
@@ -22,11 +27,16 @@ pub(crate) fn routes() -> Vec<Route> {
         boots::all(),
         device::all(),
         devices::all(),
+        first_run::all(),
         health::all(),
         live::all(),
         log_in::all(),
+        objects::all(),
         overview::all(),
+        search::all(),
         tasks::all(),
+        vdisk::all(),
+        vdisks::all(),
     ]
     .into_iter()
     .flatten()

@@ -98,7 +98,7 @@ impl Data {
             concerns.push(("bad", text));
         }
         for version in &self.damaged {
-            let text = html! { "Version " (version.number) " of " (name(&version.vdisk.name)) ": its file is " b { (version.state) } "." };
+            let text = html! { "Version " (version.number) " of " (link(&paths::vdisk(version.vdisk.id), &version.vdisk.name)) ": its file is " b { (version.state) } "." };
             concerns.push(("bad", text));
         }
         for boot in &self.boots {
@@ -124,7 +124,7 @@ impl Data {
 async fn page(visit: Visit) -> Result<Answer, Refusal> {
     match visit.ask.get::<serde_json::Value>("/v1/farm").await {
         Err(refusal) if refusal.status == StatusCode::NOT_FOUND => {
-            return Ok(Answer::Go(paths::DEVICES.to_owned(), None));
+            return Ok(Answer::Go(paths::FIRST_RUN.to_owned(), None));
         }
         _ => {}
     }
@@ -194,8 +194,8 @@ fn figures(data: &Data) -> Markup {
         section.figure { h2 { "Page cache" } p.big { @match rates.hit_share { Some(share) => { (format!("{:.1} %", share * 100.0)) }, None => "–" } }
             p.small { "of reads were answered from memory" }
         }
-        section.figure { h2 { "Server" } p.big { (count(data.server.sessions)) }
-            p.small { "sessions; up " (since(data.server.uptime_s)) ", version " (data.server.version) }
+        section.figure { h2 { "Sessions" } p.big { (count(data.server.sessions)) }
+            p.small { "this server is up " (since(data.server.uptime_s)) ", version " (data.server.version) }
         }
     } }
 }

@@ -3,4 +3,5 @@
 
 mod door;
 mod farm;
+mod objects;
 mod shown;

@@ -1,0 +1,400 @@
+//! Forms that make, change and delete objects. A form that comes too late shows what others wrote meanwhile beside what
+//! was meant, and nothing is lost.
+use axum::http::{Method, StatusCode};
+use maud::{Markup, html};
+use serde_json::{Map, Value, json};
+
+use super::list::kind;
+use super::{Field, Input, Kind, told};
+use crate::answer::{Answer, Page};
+use crate::ask::{Ask, Refusal};
+use crate::door::Visit;
+use crate::fields::{Fields, encode};
+use crate::markup::{name, same_as, several, token, visible, word};
+use crate::paths;
+use crate::said::Said;
+use crate::wire::{List, Named};
+
+/// The most objects that a field offers to choose from.
+const MAX_CHOICES: usize = 1000;
+
+/// What a form shows.
+struct Data {
+    kind: &'static Kind,
+    /// Where it goes.
+    action: String,
+    /// The name of the object that is changed; `None`: a new one.
+    of: Option<String>,
+    /// Values as fields hold them.
+    values: Fields,
+    /// What they were when the form was made.
+    was: Fields,
+    revision: String,
+    choices: Vec<(&'static str, Vec<Named>)>,
+    failed: Option<Refusal>,
+    /// Label, what was meant, what somebody else wrote.
+    conflicts: Vec<(&'static str, String, String)>,
+    token: String,
+}
+
+impl Data {
+    fn fields(&self) -> impl Iterator<Item = &'static Field> + use<> {
+        let new = self.of.is_none();
+        self.kind.fields.iter().filter(move |field| new || field.stays)
+    }
+}
+
+pub(super) async fn new_page(visit: Visit) -> Result<Answer, Refusal> {
+    let data = new_form(&visit, visit.query.clone(), None).await?;
+    Ok(page(&data, StatusCode::OK))
+}
+
+async fn new_form(visit: &Visit, values: Fields, failed: Option<Refusal>) -> Result<Data, Refusal> {
+    let kind = kind(visit)?;
+    Ok(Data {
+        kind,
+        action: format!("/{}/new", kind.path),
+        of: None,
+        values,
+        was: Fields::default(),
+        revision: String::new(),
+        choices: choices(&visit.ask, kind).await,
+        failed,
+        conflicts: Vec::new(),
+        token: visit.token(),
+    })
+}
+
+pub(super) async fn make(visit: Visit) -> Result<Answer, Refusal> {
+    let kind = kind(&visit)?;
+    let mut body = Map::new();
+    for field in kind.fields {
+        let text = visit.form.get(field.name).trim();
+        if !text.is_empty() {
+            body.insert(field.name.to_owned(), value(field.input, text)?);
+        }
+    }
+    if kind.path == "users" {
+        body.insert("must_change_password".to_owned(), json!(true));
+    }
+    match visit.ask.send(Method::POST, &format!("/v1/{}", kind.path), None, Some(&Value::Object(body))).await
+    {
+        // The secret of a token is told once: here.
+        Ok(made) if made.get("secret").is_some() => Ok(secret(kind, &made)),
+        Ok(made) => {
+            let id = made.get("id").and_then(Value::as_i64).unwrap_or_default();
+            let said =
+                Said::good(format!("Made {} {}.", kind.one, made.get("name").map(told).unwrap_or_default()));
+            Ok(Answer::Go(paths::object(kind.path, id), Some(said)))
+        }
+        Err(refusal) => {
+            let status = refusal.status;
+            Ok(page(&new_form(&visit, visit.form.clone(), Some(refusal)).await?, status))
+        }
+    }
+}
+
+fn secret(kind: &'static Kind, made: &Value) -> Answer {
+    let secret = made.get("secret").and_then(Value::as_str).unwrap_or_default();
+    let body = html! {
+        h1 { "The token was made" }
+        p { "This is its secret. It is shown once, and kept nowhere:" }
+        p { code { (secret) } }
+        p { a.button href=(format!("/{}", kind.path)) { "I have copied it" } }
+    };
+    Page::new("The token was made", kind.title, body).into()
+}
+
+async fn object(visit: &Visit, kind: &Kind) -> Result<Value, Refusal> {
+    visit.ask.get(&format!("/v1/{}/{}", kind.path, encode(visit.parameter("object")))).await
+}
+
+pub(super) async fn edit_page(visit: Visit) -> Result<Answer, Refusal> {
+    let kind = kind(&visit)?;
+    let object = object(&visit, kind).await?;
+    let values = held(kind, &object);
+    Ok(page(&edit_form(&visit, kind, &object, values, None).await, StatusCode::OK))
+}
+
+async fn edit_form(
+    visit: &Visit,
+    kind: &'static Kind,
+    object: &Value,
+    values: Fields,
+    failed: Option<Refusal>,
+) -> Data {
+    Data {
+        kind,
+        action: visit.path.clone(),
+        of: Some(object.get("name").map_or_else(|| visit.parameter("object").to_owned(), told)),
+        values,
+        was: held(kind, object),
+        revision: object.get("revision").map(told).unwrap_or_default(),
+        choices: choices(&visit.ask, kind).await,
+        failed,
+        conflicts: Vec::new(),
+        token: visit.token(),
+    }
+}
+
+/// The values of an object, as fields hold them.
+fn held(kind: &Kind, object: &Value) -> Fields {
+    kind.fields.iter().fold(Fields::default(), |fields, field| {
+        let value = object.get(field.name).unwrap_or(&Value::Null);
+        let text = match (field.input, value) {
+            (_, Value::Null) => String::new(),
+            (Input::Flag, value) => {
+                if value.as_bool() == Some(true) {
+                    "true".to_owned()
+                } else {
+                    String::new()
+                }
+            }
+            (Input::Object(_), value) => value.get("id").map(told).unwrap_or_default(),
+            (Input::Disk, value) => value.pointer("/0/vdisk/id").map(told).unwrap_or_default(),
+            (Input::Words, Value::Array(words)) => words.iter().map(told).collect::<Vec<_>>().join(" "),
+            (_, Value::String(text)) => text.clone(),
+            (_, value) => told(value),
+        };
+        fields.with(field.name, &text)
+    })
+}
+
+pub(super) async fn change(visit: Visit) -> Result<Answer, Refusal> {
+    let kind = kind(&visit)?;
+    let mut patch = Map::new();
+    for field in kind.fields.iter().filter(|field| field.stays) {
+        let text = visit.form.get(field.name).trim();
+        if text == visit.form.get(&was(field)) {
+            continue;
+        }
+        let changed = match (field.input, text) {
+            (Input::Flag, text) => json!(text == "true"),
+            (Input::Words | Input::Disk, "") => json!([]),
+            (_, "") => Value::Null,
+            (input, text) => value(input, text)?,
+        };
+        patch.insert(field.name.to_owned(), changed);
+    }
+    let path = format!("/v1/{}/{}", kind.path, encode(visit.parameter("object")));
+    let revision = visit.form.get("revision");
+    let sent = visit.ask.send(Method::PATCH, &path, Some(revision), Some(&Value::Object(patch))).await;
+    let refusal = match sent {
+        Ok(changed) => {
+            let id = changed.get("id").and_then(Value::as_i64).unwrap_or_default();
+            return Ok(Answer::Go(paths::object(kind.path, id), Some(Said::good("Changed."))));
+        }
+        Err(refusal) => refusal,
+    };
+    let status = refusal.status;
+    let object = object(&visit, kind).await?;
+    let mut data = edit_form(&visit, kind, &object, visit.form.clone(), Some(refusal)).await;
+    if status == StatusCode::PRECONDITION_FAILED {
+        data.conflicts = conflicts(&data, &visit.form);
+        // What was left alone here is what somebody else made of it.
+        for field in kind.fields.iter().filter(|field| field.stays) {
+            if visit.form.get(field.name) == visit.form.get(&was(field)) {
+                data.values = data.values.with(field.name, data.was.get(field.name));
+            }
+        }
+    } else {
+        data.revision = revision.to_owned();
+    }
+    Ok(page(&data, status))
+}
+
+fn was(field: &Field) -> String {
+    format!("was-{}", field.name)
+}
+
+/// What somebody else changed since the form was made, beside what this form says.
+fn conflicts(data: &Data, form: &Fields) -> Vec<(&'static str, String, String)> {
+    let mut conflicts = Vec::new();
+    for field in data.kind.fields.iter().filter(|field| field.stays) {
+        let (mine, before, theirs) =
+            (form.get(field.name), form.get(&was(field)).to_owned(), data.was.get(field.name));
+        if before != theirs && mine != theirs {
+            conflicts.push((field.label, words(data, field, mine), words(data, field, theirs)));
+        }
+    }
+    conflicts
+}
+
+/// A value of a field as people read it.
+fn words(data: &Data, field: &Field, text: &str) -> String {
+    match field.input {
+        Input::Object(kind) => chosen(data, kind, text),
+        Input::Disk => chosen(data, "vdisks", text),
+        Input::Flag => if text == "true" { "yes" } else { "no" }.to_owned(),
+        _ if text.is_empty() => "–".to_owned(),
+        _ => text.to_owned(),
+    }
+}
+
+fn chosen(data: &Data, kind: &str, id: &str) -> String {
+    let known = data.choices.iter().find(|(of, _)| *of == kind).into_iter().flat_map(|(_, named)| named);
+    known
+        .into_iter()
+        .find(|named| named.id.to_string() == id)
+        .map_or_else(|| "–".to_owned(), |named| named.name.clone())
+}
+
+/// What a field says, as the API takes it.
+fn value(input: Input, text: &str) -> Result<Value, Refusal> {
+    let number = || {
+        let bad = || Refusal::new(StatusCode::BAD_REQUEST, format!("{text:?} is no number"));
+        text.parse::<i64>().map_err(|_| bad())
+    };
+    Ok(match input {
+        Input::Text | Input::Secret | Input::Choice(_) => json!(text),
+        Input::Flag => json!(text == "true"),
+        Input::Number | Input::Object(_) => json!(number()?),
+        Input::Disk => json!([{ "vdisk": number()? }]),
+        Input::Words => {
+            let words = text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
+            json!(words.collect::<Vec<_>>())
+        }
+    })
+}
+
+/// What fields offer to choose from; what cannot be read is not offered.
+async fn choices(ask: &Ask, kind: &Kind) -> Vec<(&'static str, Vec<Named>)> {
+    let mut choices: Vec<(&'static str, Vec<Named>)> = Vec::new();
+    for field in kind.fields {
+        let of = match field.input {
+            Input::Object(of) => of,
+            Input::Disk => "vdisks",
+            _ => continue,
+        };
+        if !choices.iter().any(|(known, _)| *known == of) {
+            let found = ask.get::<List<Named>>(&format!("/v1/{of}?sort=name&limit={MAX_CHOICES}")).await;
+            choices.push((of, found.unwrap_or_default().items));
+        }
+    }
+    choices
+}
+
+fn page(data: &Data, status: StatusCode) -> Answer {
+    let title = match &data.of {
+        None => format!("New {}", data.kind.one),
+        Some(of) => format!("Edit {} {of}", data.kind.one),
+    };
+    let command = match &data.of {
+        None => format!("headwater {} create", data.kind.noun),
+        Some(of) => format!("headwater {} set {}", data.kind.noun, word(of)),
+    };
+    let body = html! {
+        h1 { (visible(&title)) }
+        @if !data.conflicts.is_empty() || data.failed.as_ref().is_some_and(|failed| failed.status == StatusCode::PRECONDITION_FAILED) { (conflict(data)) }
+        @else if let Some(failed) = &data.failed { p.said.bad role="alert" { (visible(&failed.answer.message)) @if let Some(hint) = &failed.answer.hint { " " (visible(hint)) } } }
+        form.stack method="post" action=(data.action) data-command=[(!data.kind.noun.is_empty()).then_some(&command)] {
+            (token(&data.token))
+            input type="hidden" name="revision" value=(data.revision);
+            @for field in data.fields() { (input(data, field)) @if data.of.is_some() { input type="hidden" name=(was(field)) value=(data.was.get(field.name)); } }
+            span.buttons { button.primary { (if data.of.is_some() { "Change" } else { "Make" }) } " " a.button href=(format!("/{}", data.kind.path)) { "Cancel" } }
+            @if !data.kind.noun.is_empty() { (same_as(&format!("{command} KEY=VALUE …"))) }
+        }
+    };
+    Page::new(title, data.kind.title, body).status(status).into()
+}
+
+fn conflict(data: &Data) -> Markup {
+    html! { section.failure.conflict role="alert" {
+        h2 { "Somebody else changed this meanwhile" }
+        p { "Nothing of yours was written yet. Look at both values, and send the form again if yours are to stand." }
+        @if data.conflicts.is_empty() { p { "What they changed is not in your fields; it is in the form below." } } @else {
+            table { thead { tr { th { "Field" } th { "Yours" } th { "Theirs, as it is now" } } }
+                tbody { @for (label, mine, theirs) in &data.conflicts { tr { th scope="row" { (label) } td { (name(mine)) } td { (name(theirs)) } } } } }
+        }
+    } }
+}
+
+fn input(data: &Data, field: &Field) -> Markup {
+    let value = data.values.get(field.name);
+    let is_bad = data
+        .failed
+        .as_ref()
+        .and_then(|failed| failed.answer.field.as_deref())
+        .is_some_and(|bad| bad.split(['[', '.']).next() == Some(field.name));
+    let bad = is_bad.then_some("true");
+    let was = data.was.get(field.name);
+    let key = (field.name != "name" || data.of.is_some()).then_some(field.name);
+    let first = (field.name == "name" && data.of.is_none()).then_some("");
+    let options = |of: &str| {
+        data.choices
+            .iter()
+            .find(|(known, _)| *known == of)
+            .map(|(_, named)| named.as_slice())
+            .unwrap_or_default()
+    };
+    let select = |of: &str| {
+        html! {
+            select name=(field.name) aria-invalid=[bad] data-key=[key] data-was=(was) { option value="" { "–" } @for named in options(of) {
+                option value=(named.id) data-name=(named.name) selected[named.id.to_string() == value] { (visible(&named.name)) }
+            } }
+        }
+    };
+    html! {
+        @match field.input {
+            Input::Flag => label.check { input type="checkbox" name=(field.name) value="true" checked[value == "true"] data-key=[key] data-was=(was); " " (field.label) (help(field)) },
+            Input::Object(of) => label { (field.label) (select(of)) (help(field)) },
+            Input::Disk => label { (field.label) (select("vdisks")) (help(field)) },
+            Input::Choice(words) => label { (field.label) select name=(field.name) aria-invalid=[bad] data-key=[key] data-was=(was) { @for word in words { option selected[*word == value] { (word) } } } (help(field)) },
+            Input::Secret => label { (field.label) input type="password" name=(field.name) autocomplete="new-password" aria-invalid=[bad]; (help(field)) },
+            Input::Number => label { (field.label) input name=(field.name) inputmode="numeric" value=(value) aria-invalid=[bad] data-key=[key] data-was=(was); (help(field)) },
+            Input::Text | Input::Words => label { (field.label) input name=(field.name) value=(value) aria-invalid=[bad] data-key=[key] data-word=[first] data-was=(was) autofocus[field.name == "name"]; (help(field)) },
+        }
+    }
+}
+
+fn help(field: &Field) -> Markup {
+    html! { @if !field.help.is_empty() { " " span.effect { (field.help) } } }
+}
+
+pub(super) async fn delete_page(visit: Visit) -> Result<Answer, Refusal> {
+    let kind = kind(&visit)?;
+    let object = object(&visit, kind).await?;
+    let called = object.get("name").map_or_else(|| visit.parameter("object").to_owned(), told);
+    let hit = match kind.path {
+        "vdisks" => Some(format!("vdisk-id = {}", visit.parameter("object"))),
+        "collections" => Some(format!("collection-id = {}", visit.parameter("object"))),
+        "sites" => Some(format!("site-id = {}", visit.parameter("object"))),
+        _ => None,
+    };
+    let devices = match hit {
+        None => 0,
+        Some(filter) => {
+            let asked = Fields::from([("filter", filter.as_str()), ("limit", "1")]);
+            visit
+                .ask
+                .get::<List<Value>>(&format!("/v1/devices{}", asked.query()))
+                .await
+                .map_or(0, |found| found.total)
+        }
+    };
+    let back = paths::object(kind.path, object.get("id").and_then(Value::as_i64).unwrap_or_default());
+    let body = html! { section.dialog.danger role="alertdialog" aria-labelledby="ask" {
+        h1 #ask { "Delete " (kind.one) " " (name(&called)) "?" }
+        p { (kind.delete) }
+        @if devices > 0 { p { b { (several(devices, "device")) } " belong to it or boot from it." } }
+        form method="post" action=(visit.path) {
+            (token(&visit.token()))
+            input type="hidden" name="revision" value=(object.get("revision").map(told).unwrap_or_default());
+            a.button href=(back) autofocus { "Cancel" } " " button.danger { "Delete " (visible(&called)) }
+        }
+        @if !kind.noun.is_empty() { (same_as(&format!("headwater {} delete {}", kind.noun, word(&called)))) }
+    } };
+    Ok(Page::new(format!("Delete {called}?"), kind.title, body).into())
+}
+
+pub(super) async fn delete(visit: Visit) -> Result<Answer, Refusal> {
+    let kind = kind(&visit)?;
+    let id = visit.parameter("object");
+    let path = format!("/v1/{}/{}", kind.path, encode(id));
+    match visit.ask.send(Method::DELETE, &path, Some(visit.form.get("revision")), None).await {
+        Ok(_) => Ok(Answer::Go(format!("/{}", kind.path), Some(Said::good("Deleted.")))),
+        Err(refusal) => {
+            Ok(Answer::Go(format!("/{}/{}", kind.path, encode(id)), Some(Said::bad(refusal.answer.message))))
+        }
+    }
+}

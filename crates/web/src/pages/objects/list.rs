@@ -1,0 +1,148 @@
+//! Lists of objects, and one object with all its properties.
+use axum::http::StatusCode;
+use farm::rules::permission::{Action, Place};
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::{Kind, kind_of, told};
+use crate::answer::{Answer, Page};
+use crate::ask::Refusal;
+use crate::door::Visit;
+use crate::fields::{Fields, encode};
+use crate::markup::{link, name, same_as, several, visible, word};
+use crate::paths;
+use crate::wire::List;
+
+/// How many stand on a page.
+const ON_PAGE: usize = 50;
+
+pub(super) fn kind(visit: &Visit) -> Result<&'static Kind, Refusal> {
+    kind_of(&visit.path).ok_or_else(|| Refusal::not_found(format!("there is nothing at {}", visit.path)))
+}
+
+pub(super) async fn page(visit: Visit) -> Result<Answer, Refusal> {
+    let kind = kind(&visit)?;
+    let query = &visit.query;
+    let sort = Some(query.get("sort")).filter(|sort| !sort.is_empty()).unwrap_or(kind.order);
+    let asked = Fields::from([
+        ("filter", query.get("filter")),
+        ("sort", sort),
+        ("cursor", query.get("cursor")),
+        ("limit", &ON_PAGE.to_string()),
+    ]);
+    let found = visit.ask.get::<List<Value>>(&format!("/v1/{}{}", kind.path, asked.query())).await;
+    let (found, bad) = match found {
+        Err(refusal) if refusal.status == StatusCode::BAD_REQUEST => {
+            (List::default(), Some(refusal.answer.message))
+        }
+        other => (other?, None),
+    };
+    let body = html! {
+        h1 { (kind.title) }
+        (filter_form(kind, query, bad.is_some()))
+        @if let Some(bad) = &bad { p.said.bad role="alert" { "The filter means nothing: " (visible(bad)) } }
+        p.small { (several(found.total, kind.one)) " " (new_button(&visit, kind)) }
+        div.table #objects hx-get=(visit.here_with("", "")) hx-select="#objects" hx-trigger="hw:change from:body" hx-swap="outerHTML" {
+            (table(&visit, kind, sort, &found))
+            @if found.items.is_empty() && bad.is_none() { p.empty { "None fits." } }
+        }
+        p.pager {
+            @if !query.get("cursor").is_empty() { a.button href=(visit.here_with("cursor", "")) { "First" } }
+            @if let Some(next) = &found.next { a.button href=(visit.here_with("cursor", next)) { "Next " (ON_PAGE) } }
+        }
+        @if !kind.noun.is_empty() { (same_as(&command(kind, query))) }
+    };
+    Ok(Page::new(kind.title, kind.title, body).into())
+}
+
+fn command(kind: &Kind, query: &Fields) -> String {
+    let filter = query.get("filter");
+    let filter = if filter.is_empty() { String::new() } else { format!(" --filter {}", word(filter)) };
+    format!("headwater {} list{filter}", kind.noun)
+}
+
+fn filter_form(kind: &Kind, query: &Fields, bad: bool) -> Markup {
+    html! { form.filters action=(format!("/{}", kind.path)) role="search" aria-label=(format!("Filter {}", kind.title)) {
+        label.wide { "Filter" input name="filter" value=(query.get("filter")) placeholder=(kind.example) aria-invalid=[bad.then_some("true")]; }
+        span.buttons { button.primary { "Filter" } " " a.button href=(format!("/{}", kind.path)) { "Clear" } }
+    } }
+}
+
+fn new_button(visit: &Visit, kind: &Kind) -> Markup {
+    if kind.fields.is_empty() || kind.path == "persistent-caches" {
+        return html! {};
+    }
+    let to = format!("/{}/new", kind.path);
+    visit.button(&to, &format!("New {}", kind.one), &visit.may(Action::Change, kind.object, Place::Farm))
+}
+
+fn table(visit: &Visit, kind: &Kind, sort: &str, found: &List<Value>) -> Markup {
+    let (field, down) = sort.strip_prefix('-').map_or((sort, false), |field| (field, true));
+    html! { table {
+        thead { tr { @for (label, _, by) in kind.columns {
+            @if by.is_empty() { th { (label) } } @else {
+                @let up = *by == field && !down;
+                th aria-sort=[(*by == field).then_some(if down { "descending" } else { "ascending" })] {
+                    a href=(visit.here_with("sort", &if up { format!("-{by}") } else { (*by).to_owned() })) { (label) @if *by == field { (if down { " ▼" } else { " ▲" }) } }
+                }
+            }
+        } } }
+        tbody { @for object in &found.items { tr { @for (place, (_, key, _)) in kind.columns.iter().enumerate() {
+            td { (cell(kind, object, key, place == 0)) }
+        } } } }
+    } }
+}
+
+fn cell(kind: &Kind, object: &Value, key: &str, first: bool) -> Markup {
+    let value = object.get(key).unwrap_or(&Value::Null);
+    let id = object.get("id").or_else(|| object.get("number")).and_then(Value::as_i64);
+    let text = told(value);
+    match (first, id) {
+        (true, Some(id)) if kind.path != "locks" => link(&paths::object(kind.path, id), &text),
+        _ if key.ends_with("_at") || ["at", "since", "until"].contains(&key) => match value.as_str() {
+            Some(at) => crate::markup::moment(at),
+            None => html! { span.none { "–" } },
+        },
+        _ => name(&text),
+    }
+}
+
+pub(super) async fn one(visit: Visit) -> Result<Answer, Refusal> {
+    let kind = kind(&visit)?;
+    let wanted = visit.parameter("object");
+    let object: Value = visit.ask.get(&format!("/v1/{}/{}", kind.path, encode(wanted))).await?;
+    let title = object.get("name").map_or_else(|| format!("{} {wanted}", kind.one), told);
+    let id = object.get("id").and_then(Value::as_i64).unwrap_or_default();
+    let may = visit.may(Action::Change, kind.object, Place::Farm);
+    let fields = object.as_object();
+    let body = html! {
+        h1 { (name(&title)) " " span.small { (kind.one) } }
+        @if !kind.fields.is_empty() { div.actions {
+            (visit.button(&format!("/{}/{id}/edit", kind.path), "Edit", &may))
+            (visit.button(&format!("/{}/{id}/delete", kind.path), "Delete…", &may))
+        } }
+        section.panel { dl { @for (key, value) in fields.into_iter().flatten().filter(|(key, _)| !["id", "revision"].contains(&key.as_str())) {
+            dt { (key.replace('_', " ")) } dd { (property(value)) }
+        } } }
+        @if kind.path != "audit" { p.small { a href=(format!("/audit{}", Fields::from([("filter", format!("kind = {} and object = {id}", object_word(kind)).as_str())]).query())) { "What was changed, and by whom" } } }
+    };
+    Ok(Page::new(title, kind.title, body).into())
+}
+
+fn object_word(kind: &Kind) -> &'static str {
+    farm::model::Choice::word(kind.object)
+}
+
+/// A property; what holds more is shown as it is.
+fn property(value: &Value) -> Markup {
+    match value {
+        Value::Object(fields) if !fields.contains_key("name") && fields.len() > 3 => {
+            html! { pre.small { (visible_lines(&serde_json::to_string_pretty(value).unwrap_or_default())) } }
+        }
+        value => name(&told(value)),
+    }
+}
+
+fn visible_lines(text: &str) -> String {
+    text.lines().map(visible).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,416 @@
+//! What farms are made of, kind by kind: lists with filters, one object with its properties, forms to make and change it.
+//!
+//! A kind is a row of a table: which columns its list has, and which fields its form. What the REST API says of a field is what
+//! a form says of it, so a property that is added there needs one line here.
+mod form;
+mod list;
+
+use farm::model::ObjectKind;
+use serde_json::Value;
+
+use crate::door::Route;
+
+/// A kind of objects.
+pub(crate) struct Kind {
+    /// In the addresses of the API and of the console.
+    pub(crate) path: &'static str,
+    /// In the navigation.
+    pub(crate) title: &'static str,
+    pub(crate) one: &'static str,
+    /// As the command line calls it; empty: it does not.
+    pub(crate) noun: &'static str,
+    pub(crate) object: ObjectKind,
+    /// Label, place in the answer, field to sort by.
+    pub(crate) columns: &'static [(&'static str, &'static str, &'static str)],
+    pub(crate) fields: &'static [Field],
+    pub(crate) example: &'static str,
+    /// What goes with an object when it is deleted.
+    pub(crate) delete: &'static str,
+    pub(crate) order: &'static str,
+}
+
+/// A field of a form.
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    pub(crate) label: &'static str,
+    pub(crate) help: &'static str,
+    pub(crate) input: Input,
+    /// Whether it is there when an object is changed, too.
+    pub(crate) stays: bool,
+}
+
+/// How a field is filled in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    Text,
+    Number,
+    Secret,
+    Flag,
+    /// One word of these; an empty one is nothing.
+    Choice(&'static [&'static str]),
+    /// An object of this kind.
+    Object(&'static str),
+    /// Several, with spaces or commas between them.
+    Words,
+    /// The vDisk of a device.
+    Disk,
+}
+
+const fn field(name: &'static str, label: &'static str, help: &'static str, input: Input) -> Field {
+    Field { name, label, help, input, stays: true }
+}
+
+const fn once(name: &'static str, label: &'static str, help: &'static str, input: Input) -> Field {
+    Field { name, label, help, input, stays: false }
+}
+
+const DESCRIPTION: Field = field("description", "Description", "", Input::Text);
+const DISABLED: Field = field("disabled", "Disabled", "nothing boots from it or by it", Input::Flag);
+const ROLES: &[&str] = &["read-only", "operator", "administrator"];
+
+const KINDS: &[Kind] = &[
+    Kind {
+        path: "devices",
+        title: "Devices",
+        one: "device",
+        noun: "device",
+        object: ObjectKind::Device,
+        columns: &[],
+        fields: &[
+            field(
+                "name",
+                "Name",
+                "up to 15 letters, digits and hyphens: the machine's own name",
+                Input::Text,
+            ),
+            field("collection", "Collection", "", Input::Object("collections")),
+            field("macs", "MAC addresses", "of its network cards, with spaces between them", Input::Words),
+            field("disks", "vDisk", "what it boots", Input::Disk),
+            field(
+                "kind",
+                "Kind",
+                "which versions it gets",
+                Input::Choice(&["production", "test", "maintenance"]),
+            ),
+            field("address", "Address", "a fixed one, where Headwater is the DHCP server", Input::Text),
+            DESCRIPTION,
+            DISABLED,
+        ],
+        example: "",
+        delete: "Its machine boots no more, and its settings are gone.",
+        order: "name",
+    },
+    Kind {
+        path: "vdisks",
+        title: "vDisks",
+        one: "vDisk",
+        noun: "vdisk",
+        object: ObjectKind::Vdisk,
+        columns: &[],
+        fields: &[
+            field("name", "Name", "", Input::Text),
+            DESCRIPTION,
+            field("menu_text", "Menu text", "how boot menus call it", Input::Text),
+            field(
+                "mode",
+                "Mode",
+                "standard: many devices, each with its write cache; private: one device writes it",
+                Input::Choice(&["standard", "private"]),
+            ),
+            DISABLED,
+        ],
+        example: "",
+        delete: "It is unknown to the farm; the files of its versions stay.",
+        order: "name",
+    },
+    Kind {
+        path: "stores",
+        title: "Stores",
+        one: "store",
+        noun: "store",
+        object: ObjectKind::Store,
+        columns: &[
+            ("Name", "name", "name"),
+            ("Folders", "paths", ""),
+            ("Site", "site", "site"),
+            ("Description", "description", "description"),
+            ("Disabled", "disabled", "disabled"),
+        ],
+        fields: &[
+            field("name", "Name", "", Input::Text),
+            field("site", "Site", "none: of the whole farm", Input::Object("sites")),
+            DESCRIPTION,
+            DISABLED,
+        ],
+        example: "name ~ \"img*\"",
+        delete: "Its vDisks must be gone before; files stay.",
+        order: "name",
+    },
+    Kind {
+        path: "servers",
+        title: "Servers",
+        one: "server",
+        noun: "server",
+        object: ObjectKind::Server,
+        columns: &[
+            ("Name", "name", "name"),
+            ("Site", "site", "site"),
+            ("Addresses", "addresses", ""),
+            ("Weight", "weight", "weight"),
+            ("At most", "max_devices", ""),
+            ("Disabled", "disabled", "disabled"),
+        ],
+        fields: &[
+            field("name", "Name", "", Input::Text),
+            field("site", "Site", "", Input::Object("sites")),
+            field("addresses", "Addresses", "where devices reach it, with spaces between them", Input::Words),
+            field("weight", "Weight", "its share of the devices, beside other servers", Input::Number),
+            field("max_devices", "At most", "so many devices at once", Input::Number),
+            DESCRIPTION,
+            DISABLED,
+        ],
+        example: "site = Main",
+        delete: "Devices that run from it must have ended before.",
+        order: "name",
+    },
+    Kind {
+        path: "sites",
+        title: "Sites",
+        one: "site",
+        noun: "site",
+        object: ObjectKind::Site,
+        columns: &[
+            ("Name", "name", "name"),
+            ("Description", "description", "description"),
+            ("Disabled", "disabled", "disabled"),
+        ],
+        fields: &[field("name", "Name", "", Input::Text), DESCRIPTION, DISABLED],
+        example: "not disabled",
+        delete: "Its servers and collections must be gone before.",
+        order: "name",
+    },
+    Kind {
+        path: "collections",
+        title: "Collections",
+        one: "collection",
+        noun: "collection",
+        object: ObjectKind::Collection,
+        columns: &[
+            ("Name", "name", "name"),
+            ("Site", "site", "site"),
+            ("Newcomers", "newcomers", ""),
+            ("Template", "template", ""),
+            ("Description", "description", "description"),
+            ("Disabled", "disabled", "disabled"),
+        ],
+        fields: &[
+            field("name", "Name", "", Input::Text),
+            field("site", "Site", "", Input::Object("sites")),
+            field(
+                "newcomers",
+                "Newcomers",
+                "machines that nobody knows join here, named so: lab-### counts up",
+                Input::Text,
+            ),
+            field(
+                "template",
+                "Template",
+                "the device whose settings newcomers get",
+                Input::Object("devices"),
+            ),
+            DESCRIPTION,
+            DISABLED,
+        ],
+        example: "site = Main",
+        delete: "Its devices must be gone or moved before.",
+        order: "name",
+    },
+    Kind {
+        path: "users",
+        title: "Administrators",
+        one: "user",
+        noun: "user",
+        object: ObjectKind::User,
+        columns: &[
+            ("Name", "name", "name"),
+            ("Description", "description", "description"),
+            ("Has a password", "has_password", ""),
+            ("Must change it", "must_change_password", ""),
+            ("Disabled", "disabled", "disabled"),
+        ],
+        fields: &[
+            field("name", "Name", "", Input::Text),
+            once("password", "Password", "the user must change it at the first log-in", Input::Secret),
+            DESCRIPTION,
+            field("disabled", "Disabled", "cannot log in, and tokens stop working", Input::Flag),
+        ],
+        example: "not disabled",
+        delete: "Roles and tokens of the user go as well, and sessions end.",
+        order: "name",
+    },
+    Kind {
+        path: "grants",
+        title: "Roles",
+        one: "role",
+        noun: "",
+        object: ObjectKind::Grant,
+        columns: &[
+            ("User", "user", "user"),
+            ("Role", "role", "role"),
+            ("Site", "site", ""),
+            ("Collection", "collection", ""),
+        ],
+        fields: &[
+            field("user", "User", "", Input::Object("users")),
+            field(
+                "role",
+                "Role",
+                "operators run devices; administrators change things",
+                Input::Choice(ROLES),
+            ),
+            field("site", "Site", "there alone; none: in the whole farm", Input::Object("sites")),
+            field("collection", "Collection", "there alone", Input::Object("collections")),
+        ],
+        example: "user = ann",
+        delete: "The user may no longer do what the role gave.",
+        order: "user",
+    },
+    Kind {
+        path: "tokens",
+        title: "Tokens",
+        one: "token",
+        noun: "token",
+        object: ObjectKind::Token,
+        columns: &[
+            ("Name", "name", "name"),
+            ("User", "user", "user"),
+            ("Role", "role", "role"),
+            ("Site", "site", ""),
+            ("Made", "made_at", "made"),
+            ("Ends", "expires_at", "expires"),
+            ("Disabled", "disabled", "disabled"),
+        ],
+        fields: &[
+            field("name", "Name", "what it is for", Input::Text),
+            once("user", "User", "", Input::Object("users")),
+            field("role", "Role", "the most that it can do", Input::Choice(ROLES)),
+            field("expires_at", "Ends", "2027-01-31T00:00:00Z; none: never", Input::Text),
+            field("disabled", "Disabled", "", Input::Flag),
+        ],
+        example: "user = ann",
+        delete: "Programs that use it are let in no more.",
+        order: "name",
+    },
+    Kind {
+        path: "persistent-caches",
+        title: "Write caches",
+        one: "persistent write cache",
+        noun: "write-cache",
+        object: ObjectKind::PersistentCache,
+        columns: &[
+            ("Device", "device", "device"),
+            ("vDisk", "vdisk", "vdisk"),
+            ("Version", "version", "version"),
+            ("Server", "server", "server"),
+            ("Stays", "stays", "stays"),
+            ("Made", "made_at", "made"),
+        ],
+        fields: &[field("stays", "Stays when its version ends", "", Input::Flag)],
+        example: "vdisk = win11",
+        delete: "All that the device wrote is gone for good.",
+        order: "device",
+    },
+    Kind {
+        path: "locks",
+        title: "Locks",
+        one: "lock",
+        noun: "lock",
+        object: ObjectKind::Lease,
+        columns: &[
+            ("Of", "subject", "subject"),
+            ("Held by", "owner", "owner"),
+            ("For", "purpose", "purpose"),
+            ("Sharing", "sharing", "sharing"),
+            ("Server", "server", ""),
+            ("Since", "since", "since"),
+            ("Until", "until", "ends"),
+        ],
+        fields: &[],
+        example: "sharing = exclusive",
+        delete: "",
+        order: "since",
+    },
+    Kind {
+        path: "audit",
+        title: "Audit",
+        one: "entry",
+        noun: "audit",
+        object: ObjectKind::Farm,
+        columns: &[
+            ("At", "at", "at"),
+            ("Who", "actor", "actor"),
+            ("Did", "action", "action"),
+            ("Kind", "kind", "kind"),
+            ("To", "name", "name"),
+            ("From", "origin", "origin"),
+            ("Request", "request", "request"),
+        ],
+        fields: &[],
+        example: "actor = ann and kind = device",
+        delete: "",
+        order: "-number",
+    },
+];
+
+/// The kind that an address begins with.
+pub(super) fn kind_of(path: &str) -> Option<&'static Kind> {
+    let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+    KINDS.iter().find(|kind| kind.path == first)
+}
+
+pub(super) fn all() -> Vec<Route> {
+    let mut routes = Vec::new();
+    for kind in KINDS {
+        let path = kind.path;
+        if !kind.columns.is_empty() {
+            routes.push(Route::get(format!("/{path}"), list::page));
+            routes.push(Route::get(format!("/{path}/{{object}}"), list::one));
+        }
+        if kind.fields.is_empty() {
+            continue;
+        }
+        // How a vDisk comes to be has a page of its own, and write caches are made by devices.
+        if !["vdisks", "persistent-caches"].contains(&path) {
+            routes.push(Route::get(format!("/{path}/new"), form::new_page));
+            routes.push(Route::post(format!("/{path}/new"), form::make));
+        }
+        routes.push(Route::get(format!("/{path}/{{object}}/edit"), form::edit_page));
+        routes.push(Route::post(format!("/{path}/{{object}}/edit"), form::change));
+        routes.push(Route::get(format!("/{path}/{{object}}/delete"), form::delete_page));
+        routes.push(Route::post(format!("/{path}/{{object}}/delete"), form::delete));
+    }
+    routes
+}
+
+/// A value of the API in words.
+pub(super) fn told(value: &Value) -> String {
+    match value {
+        Value::Null => "–".to_owned(),
+        Value::Bool(true) => "yes".to_owned(),
+        Value::Bool(false) => "no".to_owned(),
+        Value::Number(number) => number.to_string(),
+        Value::String(text) if text.is_empty() => "–".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) if items.is_empty() => "–".to_owned(),
+        Value::Array(items) => items.iter().map(told).collect::<Vec<_>>().join(", "),
+        Value::Object(fields) => match (fields.get("name"), fields.get("path"), fields.get("server")) {
+            (_, Some(path), Some(server)) => format!("{} on {}", told(path), told(server)),
+            (Some(name), _, _) => told(name),
+            _ => fields
+                .iter()
+                .map(|(key, value)| format!("{key} {}", told(value)))
+                .collect::<Vec<_>>()
+                .join(", "),
+        },
+    }
+}

@@ -1,0 +1,341 @@
+//! One vDisk: its versions as a chain, who runs which, and what can be done with them, each with its effect in words.
+use std::sync::Arc;
+
+use axum::http::{Method, StatusCode};
+use farm::model::ObjectKind;
+use maud::{Markup, html};
+use serde_json::{Value, json};
+
+use super::vdisks::access;
+use crate::answer::{Answer, Page};
+use crate::ask::Refusal;
+use crate::board::Statuses;
+use crate::door::{Route, Visit};
+use crate::fields::{Fields, encode};
+use crate::markup::{badge, bytes, link, moment, name, same_as, several, token, visible, word};
+use crate::paths;
+use crate::said::Said;
+use crate::wire::{List, Vdisk, Version};
+
+pub(super) fn all() -> Vec<Route> {
+    vec![
+        Route::get("/vdisks/{vdisk}", page),
+        Route::get("/vdisks/{vdisk}/do", ask),
+        Route::post("/vdisks/{vdisk}/do", carry_out),
+    ]
+}
+
+/// What the page shows.
+struct Data {
+    vdisk: Vdisk,
+    /// The newest first.
+    versions: Vec<Version>,
+    statuses: Arc<Statuses>,
+    /// How many devices have it assigned, by kind.
+    production: u64,
+    test: u64,
+    maintenance: u64,
+}
+
+impl Data {
+    async fn of(visit: &Visit) -> Result<Self, Refusal> {
+        let vdisk: Vdisk = visit.ask.get(&format!("/v1/vdisks/{}", encode(visit.parameter("vdisk")))).await?;
+        let versions = format!("/v1/vdisks/{}/versions?sort=-number&limit=1000", vdisk.id);
+        let count = |kind: &str| {
+            let filter = format!("vdisk-id = {} and kind = {kind}", vdisk.id);
+            let path =
+                format!("/v1/devices{}", Fields::from([("filter", filter.as_str()), ("limit", "1")]).query());
+            async move { visit.ask.get::<List<Value>>(&path).await.map(|found| found.total) }
+        };
+        let (versions, statuses, production, test, maintenance) = tokio::join!(
+            visit.ask.get::<List<Version>>(&versions),
+            visit.console.board.statuses(),
+            count("production"),
+            count("test"),
+            count("maintenance"),
+        );
+        let (production, test, maintenance) = (production?, test?, maintenance?);
+        Ok(Self { vdisk, versions: versions?.items, statuses, production, test, maintenance })
+    }
+
+    /// The devices that run a version now.
+    fn runners(&self, number: Option<u32>) -> Vec<&str> {
+        let on_it = |called: &str| {
+            called == self.vdisk.name || called.rsplit('/').next() == Some(self.vdisk.name.as_str())
+        };
+        let devices = self.statuses.by_name.values().filter(|device| device.sessions > 0);
+        let devices = devices.filter(|device| device.vdisk.as_deref().is_some_and(on_it));
+        devices
+            .filter(|device| number.is_none() || device.version == number)
+            .map(|device| device.name.as_str())
+            .collect()
+    }
+
+    fn version(&self, number: &str) -> Option<&Version> {
+        self.versions.iter().find(|version| version.number.to_string() == number)
+    }
+}
+
+async fn page(visit: Visit) -> Result<Answer, Refusal> {
+    let data = Data::of(&visit).await?;
+    let vdisk = &data.vdisk;
+    let may = visit.may_farm(ObjectKind::Version);
+    let act = |what: &str, label: &str| visit.button(&to(vdisk.id, what, None), label, &may);
+    let body = html! {
+        div.live hx-get=(visit.path) hx-select=".live" hx-trigger="hw:change from:body, hw:boot from:body" hx-swap="outerHTML" {
+            h1 { (name(&vdisk.name)) " " @if vdisk.disabled { (badge("calm", "disabled")) " " } @if vdisk.mode == "private" { (badge("warn", "private")) } }
+            @if let Some(description) = &vdisk.description { p { (visible(description)) } }
+            div.actions {
+                (act("new", "New version…")) (act("merge-updates", "Merge updates…")) (act("merge-base", "Merge to a new base…"))
+                @if vdisk.held_at.is_some() { (act("release", "Release the hold…")) }
+                (act("delete-obsolete", "Delete obsolete versions…"))
+                (visit.button(&format!("/vdisks/{}/edit", vdisk.id), "Edit", &may)) (visit.button(&format!("/vdisks/{}/delete", vdisk.id), "Delete…", &may))
+            }
+            @if let Some(held) = vdisk.held_at { p.said { "Production devices are held at version " b { (held) } ", whatever is newer." } }
+            (facts(&data))
+            h2 { "Versions, newest first" }
+            ol.chain { @for version in &data.versions { li { (version_panel(&visit, &data, version)) } } }
+            @if data.versions.is_empty() { p.empty { "It has no version: nothing can boot from it." } }
+        }
+    };
+    Ok(Page::new(format!("vDisk {}", vdisk.name), "vDisks", body).into())
+}
+
+fn to(vdisk: i64, what: &str, version: Option<u32>) -> String {
+    let version = version.map(|version| version.to_string()).unwrap_or_default();
+    format!(
+        "{}/do{}",
+        paths::vdisk(vdisk),
+        Fields::from([("what", what), ("version", version.as_str())]).query()
+    )
+}
+
+fn facts(data: &Data) -> Markup {
+    let vdisk = &data.vdisk;
+    let files = data.versions.iter().filter_map(|version| version.length_bytes).fold(0, u64::saturating_add);
+    let disk = data.versions.iter().find_map(|version| version.disk_bytes);
+    let devices = data.production.saturating_add(data.test).saturating_add(data.maintenance);
+    html! { section.panel { dl {
+        dt { "Store" } dd { (name(&vdisk.store.name)) }
+        dt { "Size of the disk" } dd { (disk.map_or_else(|| "–".to_owned(), bytes)) }
+        dt { "Room of its files" } dd { (bytes(files)) " in " (several(data.versions.len() as u64, "file")) }
+        dt { "Assigned to" } dd { a href=(format!("{}?vdisk={}", paths::DEVICES, vdisk.id)) { (several(devices, "device")) } ": " (data.production) " production, " (data.test) " test, " (data.maintenance) " maintenance" }
+        dt { "Running now" } dd { (several(data.runners(None).len() as u64, "device")) }
+        @if let Some(cache) = &vdisk.write_cache { dt { "Write cache" } dd { (cache.kind) ", up to " (bytes(cache.limit_bytes)) " a device" } }
+    } } }
+}
+
+fn version_panel(visit: &Visit, data: &Data, version: &Version) -> Markup {
+    let runners = data.runners(Some(version.number));
+    let may = visit.may_farm(ObjectKind::Version);
+    let act =
+        |what: &str, label: &str| visit.button(&to(data.vdisk.id, what, Some(version.number)), label, &may);
+    let newest = data.versions.first().is_some_and(|newest| newest.number == version.number);
+    html! { section.panel {
+        h3 { "Version " (version.number) " " (access(&version.access)) " "
+            @if version.state != "ready" { (badge(if version.state == "making" { "busy" } else { "bad" }, &version.state)) " " }
+            @if data.vdisk.held_at == Some(version.number) { (badge("warn", "held")) } }
+        p { (version.kind.replace('-', " ")) @if let Some(parent) = version.parent { " on version " (parent) } ", made " (moment(&version.made_at))
+            @if let Some(released) = &version.released_at { ", released " (moment(released)) } ". " (visible(&version.comment)) }
+        p.small { code { (visible(&version.file)) } " " (version.length_bytes.map(bytes).unwrap_or_default()) }
+        @if !runners.is_empty() { p { (badge("good", &several(runners.len() as u64, "device"))) " run it: " @for device in runners.iter().take(12) { (link(&paths::device_named(device), device)) " " } @if runners.len() > 12 { "and " (runners.len().saturating_sub(12)) " more" } } }
+        div.actions {
+            @if version.access == "maintenance" { (act("promote-test", "Promote to test…")) }
+            @if version.access != "production" { (act("promote-production", "Promote to production…")) }
+            @if version.access == "production" && data.vdisk.held_at != Some(version.number) { (act("hold", "Hold production here…")) }
+            @if version.access == "production" && newest { (act("revert-test", "Back to test…")) }
+            @if version.access == "test" && newest { (act("revert-maintenance", "Back to maintenance…")) }
+            (act("delete", "Delete…"))
+        }
+    } }
+}
+
+/// What is to be done with a vDisk or a version of it.
+struct Step {
+    title: String,
+    effect: String,
+    dangerous: bool,
+    method: Method,
+    path: String,
+    tag: i64,
+    body: Value,
+    command: String,
+    /// A field of the dialog: its name in the body, and its label.
+    asks: Option<(&'static str, &'static str)>,
+}
+
+impl Step {
+    /// What an address asks for.
+    fn of(data: &Data, what: &str, number: &str) -> Result<Self, Refusal> {
+        let vdisk = &data.vdisk;
+        let full = format!("{}/{}", vdisk.store.name, vdisk.name);
+        let of_vdisk = |title: &str, effect: String, path: &str, body: Value, command: String| Self {
+            title: format!("{title} {}", vdisk.name),
+            effect,
+            dangerous: false,
+            method: Method::POST,
+            path: format!("/v1/vdisks/{}/{path}", vdisk.id),
+            tag: vdisk.revision,
+            body,
+            command,
+            asks: None,
+        };
+        let comment = Some(("comment", "Remark"));
+        let newest = data.versions.first().map_or(0, |version| version.number);
+        Ok(match what {
+            "new" => Self { asks: comment, ..of_vdisk("New version of", format!("A version under maintenance is made on version {newest}. One maintenance device boots it and writes to it; the other devices see nothing of it until it is promoted."), "versions", json!({}), format!("headwater version create {}", word(&full))) },
+            "merge-updates" => Self { asks: comment, ..of_vdisk("Merge the updates of", "The updates since the last base become one version, beside what devices boot. Devices that run go on; the old versions become obsolete and can then be deleted.".to_owned(), "merge", json!({"kind": "updates"}), format!("headwater vdisk merge {}", word(&full))) },
+            "merge-base" => Self { asks: comment, ..of_vdisk("Merge into a new base of", "All versions become one whole image, which takes the room of the disk's contents once more. Devices that run go on; the old versions become obsolete.".to_owned(), "merge", json!({"kind": "base"}), format!("headwater vdisk merge {} --base", word(&full))) },
+            "release" => of_vdisk("Release the hold on", format!("{} boot the newest released version again, at their next boot.", several(data.production, "production device")), "hold", json!({"version": null}), format!("headwater vdisk release {}", word(&full))),
+            "delete-obsolete" => Self { dangerous: true, ..of_vdisk("Delete obsolete versions of", "All versions that nothing needs any more since they were merged go, with their files.".to_owned(), "delete-obsolete", Value::Null, format!("headwater vdisk delete-obsolete {}", word(&full))) },
+            what => {
+                let version = data.version(number).ok_or_else(|| Refusal::not_found(format!("vDisk {:?} has no version {number:?}", vdisk.name)))?;
+                Self::of_version(data, version, what)?
+            }
+        })
+    }
+
+    fn of_version(data: &Data, version: &Version, what: &str) -> Result<Self, Refusal> {
+        let (number, vdisk) = (version.number, &data.vdisk);
+        let full = word(&format!("{}/{}/{number}", vdisk.store.name, vdisk.name));
+        let runners = data.runners(Some(number)).len() as u64;
+        let step = |title: &str, effect: String, path: &str, body: Value, command: String| Self {
+            title: format!("{title} version {number} of {}", vdisk.name),
+            effect,
+            dangerous: false,
+            method: Method::POST,
+            path: format!("/v1/versions/{}{path}", version.id),
+            tag: version.revision,
+            body,
+            command,
+            asks: None,
+        };
+        let (production, test) =
+            (several(data.production, "production device"), several(data.test, "test device"));
+        Ok(match what {
+            "promote-test" => step(
+                "Promote to test:",
+                format!("{test} boot version {number} at their next boot. It never changes from here on."),
+                "/promote",
+                json!({"to": "test"}),
+                format!("headwater version promote {full} test"),
+            ),
+            "promote-production" => Self {
+                asks: Some(("release_at", "Released at (2026-12-24T22:00:00Z); empty: now")),
+                ..step(
+                    "Promote to production:",
+                    format!(
+                        "{production} boot version {number} at their next boot, or at the first one after its release. What runs, runs on."
+                    ),
+                    "/promote",
+                    json!({"to": "production"}),
+                    format!("headwater version promote {full} production"),
+                )
+            },
+            "hold" => Self {
+                path: format!("/v1/vdisks/{}/hold", vdisk.id),
+                tag: vdisk.revision,
+                ..step(
+                    "Hold production at",
+                    format!(
+                        "{production} boot version {number} from their next boot on, whatever is newer, until the hold is released."
+                    ),
+                    "",
+                    json!({"version": number}),
+                    format!("headwater vdisk hold {} {number}", word(&vdisk.name)),
+                )
+            },
+            "revert-test" => Self {
+                dangerous: true,
+                ..step(
+                    "Take back to test:",
+                    format!(
+                        "{production} boot the version before it at their next boot; {} that run it go on.",
+                        several(runners, "device")
+                    ),
+                    "/revert",
+                    json!({"to": "test"}),
+                    format!("headwater version revert {full} test"),
+                )
+            },
+            "revert-maintenance" => Self {
+                dangerous: true,
+                ..step(
+                    "Take back to maintenance:",
+                    format!(
+                        "{test} boot the version before it at their next boot. A maintenance device can write to it again."
+                    ),
+                    "/revert",
+                    json!({"to": "maintenance"}),
+                    format!("headwater version revert {full} maintenance"),
+                )
+            },
+            "delete" => Self {
+                dangerous: true,
+                method: Method::DELETE,
+                ..step(
+                    "Delete",
+                    format!(
+                        "Its file {} goes, now or as soon as no device uses it: {} run it. What it holds cannot be had back.",
+                        version.file,
+                        several(runners, "device")
+                    ),
+                    "",
+                    Value::Null,
+                    format!("headwater version delete {full}"),
+                )
+            },
+            _ => {
+                return Err(Refusal::new(
+                    StatusCode::BAD_REQUEST,
+                    format!("{what:?} is nothing that can be done with a version"),
+                ));
+            }
+        })
+    }
+}
+
+async fn ask(visit: Visit) -> Result<Answer, Refusal> {
+    let data = Data::of(&visit).await?;
+    let (what, number) = (visit.query.get("what"), visit.query.get("version"));
+    let step = Step::of(&data, what, number)?;
+    let body = html! { section.dialog .danger[step.dangerous] role="alertdialog" aria-labelledby="ask" {
+        h1 #ask { (visible(&step.title)) "?" }
+        p { (visible(&step.effect)) }
+        form.stack method="post" action=(visit.path) {
+            (token(&visit.token()))
+            input type="hidden" name="what" value=(what);
+            input type="hidden" name="version" value=(number);
+            input type="hidden" name="tag" value=(step.tag);
+            @if let Some((field, label)) = step.asks { label { (label) input name=(field); } }
+            span.buttons { a.button href=(paths::vdisk(data.vdisk.id)) autofocus { "Cancel" } " " button class=(if step.dangerous { "danger" } else { "primary" }) { "Do it" } }
+        }
+        (same_as(&step.command))
+    } };
+    Ok(Page::new(step.title.clone(), "vDisks", body).into())
+}
+
+async fn carry_out(visit: Visit) -> Result<Answer, Refusal> {
+    let data = Data::of(&visit).await?;
+    let mut step = Step::of(&data, visit.form.get("what"), visit.form.get("version"))?;
+    if let (Some((field, _)), Some(body)) = (step.asks, step.body.as_object_mut()) {
+        let text = visit.form.get(field).trim();
+        if !text.is_empty() {
+            body.insert(field.to_owned(), json!(text));
+        }
+    }
+    let body = (!step.body.is_null()).then_some(&step.body);
+    // What the dialog told of is what is done, or nothing.
+    let done = visit.ask.send(step.method, &step.path, Some(visit.form.get("tag")), body).await;
+    let said = match done {
+        Ok(answer) if answer.get("percent").is_some() => {
+            Said::good("The task has begun: it stands at the foot of the page.")
+        }
+        Ok(_) => Said::good(format!("Done: {}.", step.title)),
+        Err(refusal) => {
+            let hint = refusal.answer.hint.map(|hint| format!(" {hint}")).unwrap_or_default();
+            Said::bad(format!("{}{hint}", refusal.answer.message))
+        }
+    };
+    Ok(Answer::Go(paths::vdisk(data.vdisk.id), Some(said)))
+}

@@ -1,0 +1,155 @@
+//! The vDisks: what there is, how large it is, and who runs it; and a new one.
+use axum::http::Method;
+use control::Code;
+use maud::{Markup, html};
+use serde_json::{Value, json};
+
+use crate::answer::{Answer, Page};
+use crate::ask::Refusal;
+use crate::door::{Route, Visit};
+use crate::fields::Fields;
+use crate::markup::{badge, bytes, link, name, same_as, several, token, visible};
+use crate::paths;
+use crate::said::Said;
+use crate::wire::{List, Named, Vdisk, Version};
+
+/// How many stand on a page.
+const ON_PAGE: usize = 100;
+/// Bytes of a GiB.
+const GIB: u64 = 1 << 30;
+
+pub(super) fn all() -> Vec<Route> {
+    vec![
+        Route::get(paths::VDISKS, page),
+        Route::get("/vdisks/new", new_page),
+        Route::post("/vdisks/new", make),
+    ]
+}
+
+async fn page(visit: Visit) -> Result<Answer, Refusal> {
+    let asked = Fields::from([
+        ("filter", visit.query.get("filter")),
+        ("cursor", visit.query.get("cursor")),
+        ("sort", "name"),
+        ("limit", &ON_PAGE.to_string()),
+    ]);
+    let (vdisks, versions) = (format!("/v1/vdisks{}", asked.query()), "/v1/versions?limit=1000&sort=-number");
+    let (vdisks, versions, statuses) = tokio::join!(
+        visit.ask.get::<List<Vdisk>>(&vdisks),
+        visit.ask.get::<List<Version>>(versions),
+        visit.console.board.statuses(),
+    );
+    let (vdisks, versions) = (vdisks?, versions?.items);
+    let runs = |vdisk: &Vdisk| {
+        let on_it =
+            |called: &str| called == vdisk.name || called.rsplit('/').next() == Some(vdisk.name.as_str());
+        statuses
+            .by_name
+            .values()
+            .filter(|device| device.sessions > 0 && device.vdisk.as_deref().is_some_and(on_it))
+            .count() as u64
+    };
+    let body = html! {
+        h1 { "vDisks" }
+        form.filters action=(paths::VDISKS) role="search" aria-label="Filter vDisks" {
+            label.wide { "Filter" input name="filter" value=(visit.query.get("filter")) placeholder=r#"store = images and mode = standard"#; }
+            span.buttons { button.primary { "Filter" } " " a.button href=(paths::VDISKS) { "Clear" } }
+        }
+        p.small { (several(vdisks.total, "vDisk")) " " (visit.button("/vdisks/new", "New vDisk", &visit.may_farm(farm::model::ObjectKind::Vdisk))) }
+        div.table #vdisks hx-get=(visit.here_with("", "")) hx-select="#vdisks" hx-trigger="hw:change from:body, hw:boot from:body" hx-swap="outerHTML" {
+            table { thead { tr { th { "Name" } th { "Store" } th { "Versions" } th { "Disk" } th { "Files" } th { "Running" } th { "Write cache" } } }
+                tbody { @for vdisk in &vdisks.items { (row(vdisk, &versions, runs(vdisk))) } } }
+            @if vdisks.items.is_empty() { p.empty { "No vDisk fits." } }
+        }
+        @if let Some(next) = &vdisks.next { p.pager { a.button href=(visit.here_with("cursor", next)) { "Next " (ON_PAGE) } } }
+    };
+    Ok(Page::new("vDisks", "vDisks", body).into())
+}
+
+fn row(vdisk: &Vdisk, versions: &[Version], runs: u64) -> Markup {
+    let own: Vec<&Version> = versions.iter().filter(|version| version.vdisk.id == vdisk.id).collect();
+    let files = own.iter().filter_map(|version| version.length_bytes).fold(0, u64::saturating_add);
+    let disk = own.iter().find_map(|version| version.disk_bytes);
+    html! { tr {
+        th scope="row" { (link(&paths::vdisk(vdisk.id), &vdisk.name)) @if vdisk.disabled { " " (badge("calm", "disabled")) } @if vdisk.mode == "private" { " " (badge("warn", "private")) } }
+        td { (name(&vdisk.store.name)) }
+        td { (own.len()) @if let Some(newest) = own.first() { " " span.small { "newest v" (newest.number) } " " (access(&newest.access)) }
+            @if own.iter().any(|version| ["missing", "changed"].contains(&version.state.as_str())) { " " (badge("bad", "damaged")) } }
+        td.number { (disk.map_or_else(|| "–".to_owned(), bytes)) }
+        td.number { (bytes(files)) }
+        td.number { @if runs > 0 { (badge("good", &several(runs, "device"))) } @else { "–" } }
+        td { @match &vdisk.write_cache { Some(cache) => { (cache.kind) ", up to " (bytes(cache.limit_bytes)) }, None => "–" } }
+    } }
+}
+
+/// The badge of what a version is for.
+pub(super) fn access(access: &str) -> Markup {
+    let tone = match access {
+        "production" => "good",
+        "test" => "busy",
+        _ => "warn",
+    };
+    badge(tone, access)
+}
+
+async fn new_page(visit: Visit) -> Result<Answer, Refusal> {
+    new_form(&visit, None).await
+}
+
+async fn new_form(visit: &Visit, failed: Option<Refusal>) -> Result<Answer, Refusal> {
+    let stores = visit.ask.get::<List<Named>>("/v1/stores?sort=name&limit=500").await?.items;
+    let form = &visit.form;
+    let body = html! {
+        h1 { "New vDisk" }
+        @if let Some(failed) = &failed { p.said.bad role="alert" { (visible(&failed.answer.message)) } }
+        form.stack method="post" action="/vdisks/new" data-command="headwater vdisk blank" {
+            (token(&visit.token()))
+            label { "Store" select name="store" data-key="store" { @for store in &stores { option value=(store.id) data-name=(store.name) selected[form.get("store") == store.id.to_string()] { (visible(&store.name)) } } } }
+            label { "Name" input name="name" required data-word="" value=(form.get("name")) autofocus; }
+            label { "Size in GiB" input name="size" inputmode="numeric" required data-key="size-gib" value=(if form.get("size").is_empty() { "40" } else { form.get("size") }); span.effect { "of the empty disk, on which an operating system is then installed; its file takes room as it fills" } }
+            label { "Write cache of each device, in GiB" input name="cache" inputmode="numeric" data-key="cache-gib" value=(if form.get("cache").is_empty() { "10" } else { form.get("cache") }); span.effect { "on the server's disk; begun anew at each boot" } }
+            label { "Description" input name="description" data-key="description" value=(form.get("description")); }
+            span.buttons { button.primary { "Make the vDisk" } " " a.button href=(paths::VDISKS) { "Cancel" } }
+            (same_as("headwater vdisk blank STORE/NAME SIZE"))
+        }
+        section.panel { h2 { "An image that is there already" }
+            p { "Images that lie in a store's folder are taken over with their chains of versions: " code { "headwater store adopt STORE" } "; VHD, raw, qcow2 and VMDK become VHDX with " code { "headwater image convert" } "." }
+        }
+    };
+    let status = failed.as_ref().map_or(axum::http::StatusCode::OK, |failed| failed.status);
+    Ok(Page::new("New vDisk", "vDisks", body).status(status).into())
+}
+
+async fn make(visit: Visit) -> Result<Answer, Refusal> {
+    let gib = |field: &str| {
+        let bad = || {
+            Refusal::new(
+                axum::http::StatusCode::BAD_REQUEST,
+                format!("{field}: {:?} is no number of GiB", visit.form.get(field)),
+            )
+        };
+        visit.form.get(field).trim().parse::<u64>().ok().and_then(|gib| gib.checked_mul(GIB)).ok_or_else(bad)
+    };
+    let made = async {
+        let store: i64 = visit.form.get("store").parse().unwrap_or_default();
+        let body = json!({
+            "size_bytes": gib("size")?,
+            "vdisk": {
+                "name": visit.form.get("name").trim(),
+                "store": store,
+                "description": visit.form.get("description"),
+                "write_cache": { "kind": "server-disk", "limit_bytes": gib("cache")? },
+            },
+        });
+        visit.ask.send(Method::POST, "/v1/vdisks/blank", None, Some(&body)).await
+    };
+    match made.await {
+        Ok(made) => {
+            let id = made.get("id").and_then(Value::as_i64).unwrap_or_default();
+            let said = "The vDisk was made. A maintenance device boots it read-write, to install on it.";
+            Ok(Answer::Go(paths::vdisk(id), Some(Said::good(said))))
+        }
+        Err(refusal) if refusal.answer.code == Code::Unauthenticated.word() => Err(refusal),
+        Err(refusal) => new_form(&visit, Some(refusal)).await,
+    }
+}

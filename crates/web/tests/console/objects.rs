@@ -1,0 +1,194 @@
+//! vDisks with their versions, and all other objects: lists, forms, and two administrators at the same one.
+use axum::http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::farm::{Browser, Farm};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_list_is_shown_and_every_kind_tells_of_its_objects() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    for (path, shown) in [
+        ("/vdisks", "images"),
+        ("/stores", "/srv/images on one.example.org"),
+        ("/servers", "one.example.org"),
+        ("/sites", "Main"),
+        ("/collections", "office"),
+        ("/users", "ann"),
+        ("/grants", "administrator"),
+        ("/tokens", "None fits"),
+        ("/persistent-caches", "None fits"),
+        ("/locks", "None fits"),
+        ("/audit?filter=kind+%3D+device", "lab-01"),
+        ("/boots", "No machine has booted in the last day"),
+        ("/tasks", "0 tasks"),
+        ("/first-run", "Works"),
+        ("/audit/3", "create"),
+        ("/stores/4", "/srv/images"),
+    ] {
+        ann.get(path).await.shows(&["<html", shown]);
+    }
+    ann.get("/servers?filter=nonsense+%3D+1").await.shows(&["The filter means nothing"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn device_is_made_changed_and_deleted_by_forms() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    ann.get("/devices/new").await.shows(&["headwater device create", "data-key=\"collection\""]);
+    let bad = [("name", "lab-77"), ("collection", "5"), ("macs", "no mac"), ("kind", "test")];
+    let seen = ann.post("/devices/new", &bad).await;
+    assert_eq!(seen.status, StatusCode::BAD_REQUEST);
+    assert!(
+        seen.text.contains("value=\"no mac\"") && seen.text.contains("aria-invalid=\"true\""),
+        "{}",
+        seen.text
+    );
+    let good = [
+        ("name", "lab-77"),
+        ("collection", "5"),
+        ("macs", "52:54:00:77:00:77, 52:54:00:77:00:78"),
+        ("disks", "8"),
+    ];
+    let seen = ann.post("/devices/new", &good).await;
+    assert_eq!(seen.status, StatusCode::SEE_OTHER, "{}", seen.text);
+    let place = seen.header("location").to_owned();
+    ann.get(&place).await.shows(&["lab-77", "52:54:00:77:00:78", "images/debian", "Made device lab-77."]);
+    let edit = format!("{place}/edit");
+    ann.get(&edit)
+        .await
+        .shows(&["value=\"52:54:00:77:00:77 52:54:00:77:00:78\"", "headwater device set lab-77"]);
+    let fields = [
+        ("revision", "1"),
+        ("name", "lab-77"),
+        ("was-name", "lab-77"),
+        ("description", "by the door"),
+        ("was-disks", "8"),
+        ("disks", ""),
+        ("kind", "production"),
+        ("was-kind", "production"),
+    ];
+    let seen = ann.post(&edit, &fields).await;
+    assert_eq!(seen.header("location"), place, "{}", seen.text);
+    ann.get(&place).await.shows(&["by the door", "nothing: no vDisk is assigned"]);
+    ann.get(&format!("{place}/delete")).await.shows(&[
+        "Delete device",
+        "headwater device delete lab-77",
+        "autofocus",
+    ]);
+    let seen = ann.post(&format!("{place}/delete"), &[("revision", "1")]).await;
+    assert_eq!(seen.header("location"), place, "another one changed it");
+    let seen = ann.post(&format!("{place}/delete"), &[("revision", "2")]).await;
+    assert_eq!(seen.header("location"), "/devices");
+    assert_eq!(ann.get(&place).await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn form_that_comes_too_late_shows_both_values_and_writes_none() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    ann.get("/sites/2/edit").await.shows(&["value=\"Main\""]);
+    farm.root(Method::PATCH, "/v1/sites/2", &json!({"description": "written by root"})).await;
+    let fields = [
+        ("revision", "1"),
+        ("name", "Main"),
+        ("was-name", "Main"),
+        ("description", "written by ann"),
+        ("was-description", ""),
+    ];
+    let seen = ann.post("/sites/2/edit", &fields).await;
+    assert_eq!(seen.status, StatusCode::PRECONDITION_FAILED);
+    for shown in [
+        "Somebody else changed this meanwhile",
+        "written by ann",
+        "written by root",
+        "name=\"revision\" value=\"2\"",
+    ] {
+        assert!(seen.text.contains(shown), "{shown}: {}", seen.text);
+    }
+    let site = farm.root(Method::GET, "/v1/sites/2", &Value::Null).await;
+    assert_eq!(site["description"], "written by root");
+    let again = [
+        ("revision", "2"),
+        ("name", "Main"),
+        ("was-name", "Main"),
+        ("description", "written by ann"),
+        ("was-description", "written by root"),
+    ];
+    assert_eq!(ann.post("/sites/2/edit", &again).await.status, StatusCode::SEE_OTHER);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_role_does_not_allow_is_shown_with_the_reason() {
+    let farm = Farm::new().await;
+    farm.user("eve", "read-only", None).await;
+    let mut eve = farm.browser("eve").await;
+    for path in ["/devices/lab-01", "/vdisks", "/vdisks/8", "/sites"] {
+        let seen = eve.get(path).await;
+        seen.shows(&["aria-disabled=\"true\"", "takes the role"]);
+    }
+    let seen = eve.get("/users").await;
+    assert_eq!(seen.status, StatusCode::FORBIDDEN);
+    let seen = eve.post("/sites/new", &[("name", "Second")]).await;
+    assert_eq!(seen.status, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn search_goes_to_the_one_thing_that_fits_or_lists_all() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    let one = ann.get("/search?q=52:54:00:77:00:20").await;
+    assert!(one.header("location").starts_with("/devices/"), "{one:?}");
+    assert!(ann.get("/search?q=win").await.header("location").starts_with("/vdisks/"));
+    ann.get("/search?q=lab").await.shows(&["lab-01", "lab-02", "2 devices"]);
+    ann.get("/search?q=%22nothing*").await.shows(&["Nothing fits"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn token_is_shown_once_and_prometheus_reads_figures_with_it() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    ann.get("/tokens/new").await;
+    let user = farm.root(Method::GET, "/v1/users/ann", &Value::Null).await["id"].to_string();
+    let seen =
+        ann.post("/tokens/new", &[("name", "prometheus"), ("user", &user), ("role", "read-only")]).await;
+    seen.shows(&["It is shown once", "hwt_"]);
+    let at = seen.text.find("hwt_").unwrap();
+    let secret = seen.text[at..].split('<').next().unwrap().to_owned();
+    let mut machine = Browser::new(farm.console.clone());
+    assert_eq!(machine.get("/metrics").await.status, StatusCode::UNAUTHORIZED);
+    let bearer = format!("Bearer {secret}");
+    let seen = machine.send(Method::GET, "/metrics", &[("authorization", &bearer)], String::new()).await;
+    seen.shows(&["# HELP headwater_up"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_done_with_a_vdisk_is_told_before_with_who_is_hit() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    ann.get("/vdisks/8").await.shows(&["debian", "1 production, 0 test", "1 device", "It has no version"]);
+    ann.get("/vdisks/8/do?what=merge-base").await.shows(&[
+        "one whole image",
+        "headwater vdisk merge images/debian --base",
+        "autofocus",
+    ]);
+    assert_eq!(ann.get("/vdisks/8/do?what=delete&version=7").await.status, StatusCode::NOT_FOUND);
+    ann.get("/vdisks/8").await;
+    let tag = farm.root(Method::GET, "/v1/vdisks/8", &Value::Null).await["revision"].to_string();
+    ann.post("/vdisks/8/do", &[("what", "new"), ("tag", &tag)]).await;
+    let seen = ann.get("/vdisks/8").await;
+    assert!(seen.text.contains("class=\"said bad\""), "why there can be none is said: {}", seen.text);
+}
+
+#[test]
+fn dashboard_asks_for_figures_that_are_documented() {
+    let dashboard = include_str!("../../../../packaging/grafana-dashboard.json");
+    let documented = include_str!("../../../../docs/metrics.md");
+    let words = dashboard.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let figures: Vec<&str> = words.filter(|word| word.starts_with("headwater_")).collect();
+    assert!(figures.len() > 12);
+    for figure in figures {
+        let figure = figure.trim_end_matches("_bucket");
+        assert!(documented.contains(&format!("`{figure}`")), "{figure}");
+    }
+}
