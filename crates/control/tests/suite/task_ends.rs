@@ -329,6 +329,11 @@ fn child_on_a_disk_that_is_too_small() {
 
 #[test]
 fn full_disk_is_told_and_leaves_nothing_half_made() {
+    on_a_small_disk("task_ends::child_on_a_disk_that_is_too_small");
+}
+
+/// Runs the test `child` on a farm whose store is a file system of 20 MiB; it says so when it has survived.
+pub(crate) fn on_a_small_disk(child: &str) {
     let root = tempfile::tempdir().unwrap();
     // The catalogue lies elsewhere than the store, as it does on real servers.
     let script = r#"mkdir -p "$1/store" && mount -t tmpfs -o size=20m none "$1/store" && shift && exec "$@""#;
@@ -336,7 +341,7 @@ fn full_disk_is_told_and_leaves_nothing_half_made() {
         .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"])
         .arg(root.path())
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "task_ends::child_on_a_disk_that_is_too_small", "--nocapture"])
+        .args(["--exact", child, "--nocapture"])
         .env(CHILD, root.path())
         .output()
         .expect("this test needs the program unshare (util-linux)");

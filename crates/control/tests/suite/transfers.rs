@@ -8,6 +8,7 @@ use farm::model::{
 };
 
 use crate::sample::{Farm, n, text, write};
+use crate::task_ends::{CHILD, on_a_small_disk};
 
 fn three_versions(farm: &Farm) -> VdiskId {
     let vdisk = farm.vdisk("golden", Format::Vhdx);
@@ -209,4 +210,28 @@ fn versions_that_were_added_elsewhere_are_added_here_and_nothing_else() {
     let error = import("third").unwrap_err();
     assert!(error.message.contains("version 4 is another one here"), "{error}");
     assert_eq!(error.code, Code::Conflict);
+}
+
+#[test]
+fn child_on_a_disk_that_is_too_small_for_an_import() {
+    let Some(root) = std::env::var_os(CHILD) else { return };
+    let (here, there) = (Farm::new(), Farm::at(std::path::Path::new(&root), |options| options));
+    let vdisk = three_versions(&here);
+    let _runners = (here.control.start().unwrap(), there.control.start().unwrap());
+    exported(&here, vdisk, "golden");
+    let folder = here.root().join("exchange/golden");
+    std::fs::write(there.path("ballast"), vec![1; 15 << 20]).unwrap();
+    let status = there.ended(begin_import(&there, folder.to_str().unwrap()).id);
+    assert_eq!(status.task.state, TaskState::Failed, "{status:?}");
+    assert!(status.task.result.clone().unwrap().contains("bytes free"), "{status:?}");
+    assert_eq!(there.files(), ["ballast"]);
+    std::fs::remove_file(there.path("ballast")).unwrap();
+    let status = there.ended(begin_import(&there, folder.to_str().unwrap()).id);
+    assert_eq!(status.task.state, TaskState::Done, "{status:?}");
+    println!("the small disk was survived");
+}
+
+#[test]
+fn import_to_a_full_disk_is_told_and_leaves_nothing() {
+    on_a_small_disk("transfers::child_on_a_disk_that_is_too_small_for_an_import");
 }
