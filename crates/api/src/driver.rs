@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 
 use crate::Api;
 use crate::asked::{Asked, WhoAsks, unauthorized};
-use crate::operation::{Handler, Method, Operation, Takes};
+use crate::operation::{Handler, Method, Operation, ParameterKind, Takes};
 use crate::problem::Problem;
 use crate::reply::{Body, Reply};
 use crate::table::operations;
@@ -218,10 +218,17 @@ fn query(operation: &Operation, uri: &axum::http::Uri) -> Result<HashMap<String,
         Query::<Vec<(String, String)>>::try_from_uri(uri).map_err(|error| bad(error.to_string()))?;
     let mut query = HashMap::new();
     for (name, value) in pairs {
-        if !operation.query.iter().any(|known| known.name == name) {
+        let Some(known) = operation.query.iter().find(|known| known.name == name) else {
             let known: Vec<&str> = operation.query.iter().map(|known| known.name).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             return Err(bad(format!("{name:?} means nothing here; there are: {known}")).field(name));
+        };
+        // What the document says of it holds, whoever reads it later.
+        if let ParameterKind::Number(least, most) = known.kind
+            && !value.parse().is_ok_and(|number: u64| (least..=most).contains(&number))
+        {
+            let message = format!("{name}={value:?}: a number from {least} to {most}");
+            return Err(Problem::new(StatusCode::BAD_REQUEST, "bad-value", message).field(name));
         }
         if query.insert(name.clone(), value).is_some() {
             return Err(bad(format!("{name:?} is there twice")).field(name));

@@ -292,3 +292,11 @@ fn chap_secret_of_a_device_of_the_catalogue_is_proved_and_told_nowhere() {
     site.headwater(&["device", "set", "pc1", "chap="]);
     site.headwater(&["secret", "delete", "lab", "--yes"]);
 }
+
+#[test]
+fn boots_of_a_name_that_nothing_can_have_are_not_found() {
+    let site = Site::running();
+    let said = refused(&site, &["boots", "show", "PC-1"]);
+    assert!(!said.contains("cannot be read"), "{said}");
+    assert!(!site.log().contains("request failed"), "{}", site.log());
+}

@@ -212,6 +212,10 @@ async fn list_comes_in_pages_filtered_and_sorted() {
     }
     farm.get("/v1/devices?fliter=x").await.fails(400, "bad-request");
     farm.get("/v1/devices?limit=1&limit=2").await.fails(400, "bad-request");
+    for after in ["-1", "x", "9223372036854775808"] {
+        let answer = farm.get(&format!("/v1/audit/export?after={after}")).await;
+        assert_eq!(answer.fails(400, "bad-value")["field"], "after");
+    }
 }
 
 #[tokio::test]

@@ -138,6 +138,10 @@ impl std::fmt::Debug for Admin {
 }
 
 fn on_disk(error: &io::Error) -> ControlError {
+    // A name that no device and no boot can have: nothing was looked for.
+    if error.kind() == io::ErrorKind::InvalidInput {
+        return ControlError::new(Code::NotFound, error.to_string());
+    }
     ControlError::new(Code::Internal, format!("what is kept of boots cannot be read: {error}"))
 }
 
