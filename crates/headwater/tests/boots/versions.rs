@@ -44,8 +44,13 @@ impl Session {
             std::fs::create_dir(&store).unwrap();
             let copy = store.join("golden.vhdx");
             std::fs::copy(original, &copy).unwrap();
-            let (vdisk, images) = ("[[vdisk]]\nname = \"golden\"\nfile = \"golden.vhdx\"", store.display());
-            Storage { vdisks: Vec::new(), more: format!("[stores]\nimages = \"{images}\"\n{vdisk}") }
+            // The kernel comes over HTTP: emulated firmware reads disks slowly, and machines boot often here.
+            let more = format!(
+                "[stores]\nimages = \"{}\"\n\
+                 [[vdisk]]\nname = \"golden\"\nfile = \"golden.vhdx\"\nboot = \"kernel\"",
+                store.display()
+            );
+            Storage { vdisks: Vec::new(), more }
         });
         let store = site.network.folder().join("store");
         Self { site, store, text: String::new() }
