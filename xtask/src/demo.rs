@@ -2,7 +2,7 @@
 //!
 //! A golden Debian image is built and converted to VHDX; `headwater serve` streams it in a network namespace; two
 //! machines without a disk, one BIOS and one UEFI, boot from it over that network at once; each writes something of
-//! its own; and the image file stays what it was.
+//! its own; one of them makes a new version, which the other boots; and the image file stays what it was.
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -29,6 +29,9 @@ const MACHINES: [Machine; 2] = [
 /// Where each machine writes what is its own.
 const PROOF_FILE: &str = "/root/proof";
 
+/// What the new version brings.
+const UPDATE_FILE: &str = "/root/update";
+
 /// Runs the demo.
 ///
 /// # Errors
@@ -41,11 +44,12 @@ pub(crate) fn demo() -> Result<()> {
     let program = build_program()?;
     say("3. A golden image: Debian 12 as a dynamic VHDX");
     let image = lab::golden::golden()?;
-    let before = hash(&image.vhdx)?;
+    let network = Network::begin("demo")?;
+    let golden = store(&network, &image)?;
+    let before = hash(&golden)?;
     println!("{}\nSHA-256 {before}", image.vhdx.display());
     say("4. A network of its own, and the server in it");
-    let network = Network::begin("demo")?;
-    let mut server = Server::start(&network, ServerSpec::new(&program, configuration(&network, &image)))?;
+    let mut server = Server::start(&network, ServerSpec::new(&program, configuration(&network)))?;
     println!(
         "namespace {}, server {SERVER_ADDRESS}, log {}",
         network.namespace(),
@@ -65,19 +69,22 @@ pub(crate) fn demo() -> Result<()> {
         }
     }
     run(&mut headwater(&network, &program, &["device", "status"]))?;
-    say("7. Where each boot spent its time");
+    say("7. A new version: one machine makes it, the other boots it");
+    make_version(&network, &program, &mut guests)?;
+    say("8. Where each boot spent its time");
     for machine in &MACHINES {
         run(&mut headwater(&network, &program, &["boots", "show", machine.name]))?;
         println!();
     }
     drop(guests);
     let status = server.terminate()?;
-    let after = hash(&image.vhdx)?;
+    let after = hash(&golden)?;
     if after != before {
         bail!("the golden image changed: SHA-256 {after}");
     }
     say("Proof");
     println!("both machines wrote different data to {PROOF_FILE} and read their own back");
+    println!("a new version went from one machine to the other, and the server never stopped");
     println!("the golden image is what it was: SHA-256 {after}");
     println!("the server ended with {status}; the whole demo took {} s", started.elapsed().as_secs());
     say("What next");
@@ -97,11 +104,55 @@ see everything tested:       cargo xtask test"
     )
 }
 
+/// Puts the image into a store of its own, where its versions will lie beside it; the file there.
+fn store(network: &Network, image: &Image) -> Result<PathBuf> {
+    let store = network.folder().join("store");
+    std::fs::create_dir(&store)?;
+    let golden = store.join("debian.vhdx");
+    std::fs::copy(&image.vhdx, &golden).context("the golden image cannot be copied into its store")?;
+    Ok(golden)
+}
+
+/// The life of a version in short, while the server and the other machine run: made, changed by the maintenance device,
+/// promoted, and booted by a production device.
+fn make_version(network: &Network, program: &Path, guests: &mut [Guest]) -> Result<()> {
+    let type_in = |words: &[&str]| {
+        println!("$ headwater {}", words.join(" "));
+        run(&mut headwater(network, program, words))
+    };
+    let quietly = |words: &[&str]| {
+        println!("$ headwater {}", words.join(" "));
+        output(&mut headwater(network, program, words)).map(drop)
+    };
+    let [maintainer, user] = guests else { bail!("the demo has two machines") };
+    let [maintainer_name, user_name] = MACHINES.each_ref().map(|machine| machine.name);
+    quietly(&["device", "set", maintainer_name, "kind=maintenance"])?;
+    quietly(&["version", "create", "debian", "--comment", "updates"])?;
+    println!("{maintainer_name} is restarted, and has version 1 read-write");
+    maintainer.reset()?;
+    maintainer.wait_for(lab::golden::READY, GOLDEN_READY_WITHIN)?;
+    maintainer.run(&format!("echo 'brought by version 1' > {UPDATE_FILE} && sync"))?;
+    maintainer.shutdown()?;
+    println!("{maintainer_name} has installed its updates, and is off");
+    quietly(&["device", "reset", maintainer_name, "--yes"])?;
+    quietly(&["version", "promote", "debian/1"])?;
+    println!("{user_name} is restarted: production devices boot version 1 from now on");
+    user.reset()?;
+    user.wait_for(lab::golden::READY, GOLDEN_READY_WITHIN)?;
+    let found = user.run(&format!("cat {UPDATE_FILE}; cat {PROOF_FILE} 2>/dev/null || true"))?;
+    if found.trim() != "brought by version 1" {
+        bail!("{user_name} finds something else on version 1: {found}");
+    }
+    println!("{user_name} finds: {}", found.trim());
+    type_in(&["vdisk", "versions", "debian"])?;
+    type_in(&["device", "status"])
+}
+
 fn say(headline: &str) {
     println!("\n== {headline}");
 }
 
-fn configuration(network: &Network, image: &Image) -> String {
+fn configuration(network: &Network) -> String {
     let folder = network.folder().display();
     let mut text = format!(
         r#"state_dir = "{folder}/state"
@@ -110,13 +161,14 @@ admin_socket = "{socket}"
 name = "{interface}"
 mode = "dhcp"
 range = "10.77.0.100-10.77.0.199"
+[stores]
+images = "{folder}/store"
 [[vdisk]]
 name = "debian"
-file = "{image}"
+file = "debian.vhdx"
 "#,
         socket = network.socket("headwater").display(),
         interface = lab::INTERFACE,
-        image = image.vhdx.display(),
     );
     for machine in &MACHINES {
         let spec = spec(machine);

@@ -1,6 +1,7 @@
 //! Developer tasks, run as `cargo xtask TASK`.
 mod bench;
 mod demo;
+mod openapi;
 mod run;
 mod test;
 mod tidy;
@@ -24,6 +25,8 @@ enum Task {
     Test(test::TestArguments),
     /// Measure us against the named peers; see docs/benchmarks.md
     Bench(bench::BenchArguments),
+    /// Ask a real server's REST API whatever its document allows and forbids, with schemathesis (from PyPI)
+    Openapi(openapi::OpenapiArguments),
     /// Serve a vDisk with an empty write cache over NBD: what the benches start
     #[command(hide = true)]
     ServeVolume(bench::VolumeArguments),
@@ -39,6 +42,7 @@ fn main() -> Result<()> {
         Task::Demo => demo::demo(),
         Task::Test(arguments) => test::test(&arguments),
         Task::Bench(arguments) => bench::bench(&arguments),
+        Task::Openapi(arguments) => openapi::openapi(&arguments),
         Task::ServeVolume(arguments) => bench::serve_volume(&arguments),
         Task::StormDevices(arguments) => bench::run_devices(&arguments),
         Task::Tidy => tidy::tidy(),

@@ -1,5 +1,6 @@
-//! `figures [DEVICES] [ROUNDS]`: how long the catalogue and the snapshot take at the size of a large farm (10,000 devices,
-//! 500 versions), one line of JSON for each figure. `cargo xtask bench farm` runs it.
+//! `figures [DEVICES] [ROUNDS] [FOLDER]`: how long the catalogue and the snapshot take at the size of a large farm (10,000 devices,
+//! 500 versions), one line of JSON for each figure; the catalogue stays in FOLDER, if one is given. `cargo xtask bench farm`
+//! runs it.
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Instant, SystemTime};
@@ -30,8 +31,11 @@ fn main() -> Result<()> {
     let mut words = std::env::args().skip(1);
     let devices = words.next().map_or(Ok(10_000), |word| word.parse())?;
     let rounds = words.next().map_or(Ok(40), |word| word.parse())?;
-    let folder = tempfile::tempdir()?;
-    measure_in(&Arguments { devices, rounds }, folder.path())
+    let arguments = Arguments { devices, rounds };
+    match words.next() {
+        Some(folder) => measure_in(&arguments, Path::new(&folder)),
+        None => measure_in(&arguments, tempfile::tempdir()?.path()),
+    }
 }
 
 fn measure_in(arguments: &Arguments, folder: &Path) -> Result<()> {

@@ -13,6 +13,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
+pub(crate) use process::Server;
 pub(crate) use storm::{DeviceArguments, run_devices};
 pub(crate) use stream::{VolumeArguments, serve_volume};
 

@@ -1,13 +1,15 @@
-//! `cargo xtask bench farm`: the catalogue and the snapshot at the size of a large farm.
+//! `cargo xtask bench farm`: the catalogue and the snapshot at the size of a large farm, and a server on them.
 //!
 //! There is no peer that runs here. What is asked of us stands in the peer's column, and for the decision what a logon of
 //! the proprietary system was measured to take: 16 stored procedures, 670 ms.
+mod served;
+
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::Value;
 
 use super::{Aim, Measure};
-use crate::run::{cargo, output};
+use crate::run::{cargo, output, target};
 
 /// How large the farm is.
 #[derive(Args)]
@@ -43,8 +45,15 @@ const LIMITS: &[(&str, f64, &str)] = &[
 pub(crate) fn measure(arguments: &FarmArguments) -> Result<Vec<Measure>> {
     let mut figures =
         cargo(&["run", "--quiet", "--release", "--package", "farm", "--example", "figures", "--"]);
-    figures.args([arguments.devices.to_string(), arguments.rounds.to_string()]);
-    output(&mut figures)?.lines().map(read).collect()
+    let folder = target().join("bench-farm");
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    std::fs::create_dir_all(&folder)?;
+    figures.args([arguments.devices.to_string(), arguments.rounds.to_string()]).arg(&folder);
+    let mut measures = output(&mut figures)?.lines().map(read).collect::<Result<Vec<Measure>>>()?;
+    measures.extend(served::measure(&folder, arguments)?);
+    Ok(measures)
 }
 
 fn read(line: &str) -> Result<Measure> {
