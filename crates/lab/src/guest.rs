@@ -14,8 +14,8 @@ use crate::firmware_variables::{IscsiDisk, iscsi_disk};
 use crate::network::{INTERFACE, Network, SERVER_ADDRESS};
 use crate::qmp;
 
-/// How long a micro guest may take until it is up: about eight times what it takes on an idle machine of two cores.
-pub const MICRO_READY_WITHIN: Duration = Duration::from_secs(120);
+/// How long a micro guest may take until it is up: about sixteen times what it takes on an idle machine of two cores.
+pub const MICRO_READY_WITHIN: Duration = Duration::from_secs(240);
 /// The same for the golden image.
 pub const GOLDEN_READY_WITHIN: Duration = Duration::from_secs(240);
 

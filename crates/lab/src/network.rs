@@ -149,19 +149,12 @@ impl Network {
     /// # Errors
     /// As [`site_dhcp`](Self::site_dhcp).
     pub fn site_dhcp_with(&self, more: &str) -> Result<Service> {
-        let site = format!("{}-site", self.0.namespace);
-        self.0.run.record_namespace(&site)?;
-        ip(&["netns", "add", &site])?;
-        ip(&["-n", &site, "link", "set", "lo", "up"])?;
-        self.ip(&["link", "add", "site0", "type", "veth", "peer", "name", "eth0", "netns", &site])?;
-        self.ip(&["link", "set", "site0", "master", INTERFACE, "up"])?;
-        ip(&["-n", &site, "addr", "add", &format!("{SITE_DHCP_ADDRESS}/24"), "dev", "eth0"])?;
+        let site = self.neighbour("site", SITE_DHCP_ADDRESS)?;
         ip(&["-n", &site, "addr", "add", "fd77::2/64", "dev", "eth0", "nodad"])?;
-        ip(&["-n", &site, "link", "set", "eth0", "up"])?;
         let file = self.0.run.folder().join("site-dhcp.conf");
         let leases = self.0.run.folder().join("site-dhcp.leases");
         std::fs::write(&file, site_dhcp_configuration(&leases.to_string_lossy()) + more)?;
-        let mut command = command_in(&site, "dnsmasq");
+        let mut command = self.command_at(&site, "dnsmasq");
         command.args(["--keep-in-foreground", "--log-facility=-"]).arg("-C").arg(&file);
         let mut service = Service::start(self, "site-dhcp", command)?;
         service.wait_until_listening(&[], &[67])?;
@@ -189,6 +182,30 @@ impl Network {
         inside(&["route", "add", "default", "via", SERVER_ADDRESS])?;
         self.ip(&["route", "add", CROWD_NETWORK, "via", CROWD_ADDRESS])?;
         Ok(Crowd { namespace, _network: self.clone() })
+    }
+
+    /// Makes a namespace for a neighbour on the server's network, with this address of the /24 on its `eth0`; gives its name, for
+    /// [`command_at`](Self::command_at).
+    ///
+    /// # Errors
+    /// Where the kernel lacks namespaces or cables.
+    pub fn neighbour(&self, name: &str, address: &str) -> Result<String> {
+        let place = format!("{}-{name}", self.0.namespace);
+        let cable = format!("{name}0");
+        self.0.run.record_namespace(&place)?;
+        ip(&["netns", "add", &place])?;
+        ip(&["-n", &place, "link", "set", "lo", "up"])?;
+        self.ip(&["link", "add", &cable, "type", "veth", "peer", "name", "eth0", "netns", &place])?;
+        self.ip(&["link", "set", &cable, "master", INTERFACE, "up"])?;
+        ip(&["-n", &place, "addr", "add", &format!("{address}/24"), "dev", "eth0"])?;
+        ip(&["-n", &place, "link", "set", "eth0", "up"])?;
+        Ok(place)
+    }
+
+    /// A command that runs at a [`neighbour`](Self::neighbour).
+    #[must_use]
+    pub fn command_at(&self, neighbour: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        command_in(neighbour, program)
     }
 
     /// Starts a router between the server's network and the segment `bridge`, 10.78.0.0/24, in a namespace of its own: it has the address

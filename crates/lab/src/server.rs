@@ -22,6 +22,8 @@ pub struct ServerSpec {
     pub tcp_ports: Vec<u16>,
     /// The UDP ports that it is bound to when it is up.
     pub udp_ports: Vec<u16>,
+    /// More arguments of `headwater serve`.
+    pub arguments: Vec<String>,
 }
 
 impl ServerSpec {
@@ -33,6 +35,7 @@ impl ServerSpec {
             configuration: configuration.into(),
             tcp_ports: vec![3260, 8080],
             udp_ports: vec![67, 69],
+            arguments: Vec::new(),
         }
     }
 }
@@ -101,7 +104,7 @@ fn launch(network: &Network, spec: &ServerSpec) -> Result<Service> {
     std::fs::write(&file, &spec.configuration).with_context(|| format!("cannot write {}", file.display()))?;
     let program: &Path = &spec.program;
     let mut command = network.command(program);
-    command.args(["serve", "--config"]).arg(&file).current_dir(network.folder());
+    command.args(["serve", "--config"]).arg(&file).args(&spec.arguments).current_dir(network.folder());
     let mut service = network.service("headwater", command)?;
     service.wait_until_listening(&spec.tcp_ports, &spec.udp_ports)?;
     Ok(service)

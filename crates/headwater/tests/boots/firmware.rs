@@ -1,12 +1,13 @@
 //! Every way of firmware to the disk, and two machines at once.
 use lab::{Firmware, MICRO_READY_WITHIN};
 
+use crate::figures::tell;
 use crate::site::{Device, Dhcp, Site, read_proof, write_proof};
 
 #[test]
 fn bios_and_uefi_machines_boot_at_once_each_with_its_own_clean_disk() {
     let devices = [Device::new("bios-1", 0), Device::new("uefi-1", 1)];
-    let site = Site::micro("two-at-once", &devices);
+    let mut site = Site::micro("two-at-once", &devices);
     let before = site.image_hash();
     let firmware = [Firmware::BiosIpxeRom, Firmware::UefiIpxeRom];
     let mut guests: Vec<_> =
@@ -21,6 +22,9 @@ fn bios_and_uefi_machines_boot_at_once_each_with_its_own_clean_disk() {
     for (device, guest) in devices.iter().zip(&mut guests) {
         assert_eq!(read_proof(guest), device.name, "the other device's write came through");
     }
+    for (device, name) in devices.iter().zip(["BIOS, iPXE in ROM", "UEFI, iPXE in ROM"]) {
+        tell(&mut site, device, name, "Headwater");
+    }
     // A reboot begins with a clean disk; the other machine keeps what it wrote.
     let [bios, uefi] = &mut guests[..] else { panic!("two guests") };
     bios.reset().unwrap();
@@ -34,9 +38,9 @@ fn bios_and_uefi_machines_boot_at_once_each_with_its_own_clean_disk() {
 #[test]
 fn uefi_machine_without_a_network_rom_boots_by_pxe() {
     let device = Device::new("uefi-pxe", 2);
-    let site = Site::micro("uefi-pxe", &[Device::new("uefi-pxe", 2)]);
-    site.boot(&device, Firmware::UefiPxe);
-    let record = site.boot_record(&device);
+    let mut site = Site::micro("uefi-pxe", &[Device::new("uefi-pxe", 2)]);
+    let _guest = site.boot(&device, Firmware::UefiPxe);
+    let record = tell(&mut site, &device, "UEFI PXE", "Headwater");
     let file = step(&record, "boot-file");
     assert_eq!((&file["name"], &file["protocol"]), (&"ipxe.efi".into(), &"tftp".into()));
     assert!(file["size_bytes"].as_u64().unwrap() > 100_000, "{file}");
@@ -45,16 +49,17 @@ fn uefi_machine_without_a_network_rom_boots_by_pxe() {
 #[test]
 fn uefi_machine_boots_by_http() {
     let device = Device::new("uefi-http", 3);
-    let site = Site::micro("uefi-http", &[Device::new("uefi-http", 3)]);
-    site.boot(&device, Firmware::UefiHttp);
-    assert_eq!(step(&site.boot_record(&device), "boot-file")["protocol"], "http");
+    let mut site = Site::micro("uefi-http", &[Device::new("uefi-http", 3)]);
+    let _guest = site.boot(&device, Firmware::UefiHttp);
+    let record = tell(&mut site, &device, "UEFI HTTP Boot", "Headwater");
+    assert_eq!(step(&record, "boot-file")["protocol"], "http");
 }
 
 #[test]
 fn kernel_out_of_the_image_finds_its_disk_on_bios_and_uefi_machines() {
     let devices = [Device::new("direct-bios", 4), Device::new("direct-uefi", 5)];
     let vdisk = "boot = \"kernel\"\ncommand_line = \"{options} headwater.device={device}\"\n";
-    let site = Site::with_vdisk("direct-kernel", vdisk, &devices);
+    let mut site = Site::with_vdisk("direct-kernel", vdisk, &devices);
     let firmware = [Firmware::BiosIpxeRom, Firmware::UefiIpxeRom];
     let mut guests: Vec<_> =
         devices.iter().zip(firmware).map(|(device, firmware)| site.start(device, firmware)).collect();
@@ -64,8 +69,8 @@ fn kernel_out_of_the_image_finds_its_disk_on_bios_and_uefi_machines() {
         let told = guest.run("cat /proc/cmdline").unwrap();
         assert!(told.contains(&format!("headwater.device={}", device.name)), "{told}");
     }
-    for device in &devices {
-        let record = site.boot_record(device);
+    for (device, name) in devices.iter().zip(["BIOS, kernel by HTTP", "UEFI, kernel by HTTP"]) {
+        let record = tell(&mut site, device, name, "Headwater");
         let steps = record["steps"].as_array().unwrap();
         // The firmware read nothing but what it takes to know the disk.
         assert!(record["first_stage"]["reads"]["bytes"].as_u64().unwrap() < 100_000, "{record}");
@@ -82,10 +87,10 @@ fn kernel_out_of_the_image_finds_its_disk_on_bios_and_uefi_machines() {
 #[test]
 fn uefi_machine_boots_by_its_firmwares_own_iscsi_initiator() {
     let device = Device::new("uefi-iscsi", 7);
-    let site = Site::micro("uefi-iscsi", std::slice::from_ref(&device));
+    let mut site = Site::micro("uefi-iscsi", std::slice::from_ref(&device));
     let mut guest = site.boot(&device, Firmware::UefiIscsi);
     write_proof(&mut guest, "no iPXE anywhere");
-    let record = site.boot_record(&device);
+    let record = tell(&mut site, &device, "UEFI's own iSCSI initiator", "Headwater (address alone)");
     let steps = record["steps"].as_array().unwrap();
     assert!(steps.iter().all(|step| step["step"] != "script" && step["step"] != "boot-file"), "{record:#}");
     assert!(record["hand_over"]["at_ms"].is_number(), "the kernel did not take over by the iBFT: {record:#}");
@@ -94,10 +99,12 @@ fn uefi_machine_boots_by_its_firmwares_own_iscsi_initiator() {
 #[test]
 fn machines_boot_beside_another_dhcp_server() {
     let devices = [Device::new("proxy-bios", 4), Device::new("proxy-uefi", 5)];
-    let site = Site::begin("proxy", Dhcp::Beside, lab::micro::micro().unwrap(), &devices);
-    for (device, firmware) in devices.iter().zip([Firmware::BiosIpxeRom, Firmware::UefiPxe]) {
+    let mut site = Site::begin("proxy", Dhcp::Beside, lab::micro::micro().unwrap(), &devices);
+    let ways = [(Firmware::BiosIpxeRom, "BIOS, iPXE in ROM"), (Firmware::UefiPxe, "UEFI PXE")];
+    for (device, (firmware, name)) in devices.iter().zip(ways) {
         let mut guest = site.boot(device, firmware);
         write_proof(&mut guest, device.name);
+        tell(&mut site, device, name, "dnsmasq; Headwater as proxyDHCP");
     }
 }
 

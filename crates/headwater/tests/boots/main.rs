@@ -3,9 +3,11 @@
 //! `cargo test` alone leaves this target out; `cargo xtask test` runs it, or `cargo test -p headwater --test boots`. It
 //! needs root, and Debian packages that the lab installs. Boots run one after the other: emulation needs the processors.
 mod debian;
+mod every_step;
 mod faults;
 mod figures;
 mod firmware;
+mod hostile;
 mod kernels;
 mod media;
 mod nbd_root;

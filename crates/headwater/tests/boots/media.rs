@@ -4,8 +4,11 @@ use std::path::PathBuf;
 
 use lab::{Firmware, Guest, MICRO_READY_WITHIN, MediaKind, SERVER_ADDRESS};
 
+use crate::figures::tell;
 use crate::site::{Device, Dhcp, Site, Storage, read_proof, write_proof};
 
+/// What the networks' DHCP server gives.
+const ADDRESSES_ALONE: &str = "dnsmasq, addresses alone";
 /// Nobody has this address.
 const SILENT: &str = "10.77.0.77";
 /// Where the server is, and nobody listens.
@@ -14,7 +17,7 @@ const REFUSES: &str = "10.77.0.1:8090";
 #[test]
 fn cd_boots_bios_and_uefi_machines_by_the_only_server_that_works() {
     let devices = [Device::new("cd-bios", 0x20), Device::new("cd-uefi", 0x21)];
-    let site = direct_kernel_site("media-cd", &devices);
+    let mut site = direct_kernel_site("media-cd", &devices);
     // Whichever the first is: the servers that refuse make room for the one that answers.
     let servers = ["--server", REFUSES, "--server", SERVER_ADDRESS, "--server", REFUSES];
     let media = create(&site, "--iso", &[&servers[..], &["--order", "random", "--menu", "1"]].concat());
@@ -24,6 +27,8 @@ fn cd_boots_bios_and_uefi_machines_by_the_only_server_that_works() {
         write_proof(guest, device.name);
         assert!(guest.has_said("boot media 1, headwater"), "the media do not say what they are");
     }
+    tell(&mut site, &devices[0], "BIOS, CD, kernel by HTTP", ADDRESSES_ALONE);
+    tell(&mut site, &devices[1], "UEFI, CD, kernel by HTTP", ADDRESSES_ALONE);
     // The proof is on the device's own disk, and the next boot, from the CD again, begins with a clean one.
     guests[0].reset().unwrap();
     guests[0].wait_for(lab::micro::READY, MICRO_READY_WITHIN).unwrap();
@@ -33,7 +38,7 @@ fn cd_boots_bios_and_uefi_machines_by_the_only_server_that_works() {
 #[test]
 fn stick_with_a_static_address_goes_on_to_the_second_server_when_the_first_is_silent() {
     let devices = [Device::new("stick-bios", 0x22), Device::new("stick-uefi", 0x23)];
-    let site = Site::begin("media-stick", Dhcp::Elsewhere, lab::micro::micro().unwrap(), &devices);
+    let mut site = Site::begin("media-stick", Dhcp::Elsewhere, lab::micro::micro().unwrap(), &devices);
     let servers = ["--server", SILENT, "--server", SERVER_ADDRESS];
     // BIOS by a fixed address, of which the DHCP server knows nothing; UEFI by DHCP.
     let fixed = create(&site, "--usb", &[&servers[..], &["--address", "10.77.0.50/24"]].concat());
@@ -46,6 +51,8 @@ fn stick_with_a_static_address_goes_on_to_the_second_server_when_the_first_is_si
         guest.wait_for(lab::micro::READY, MICRO_READY_WITHIN).unwrap();
         write_proof(guest, device.name);
     }
+    tell(&mut site, &devices[0], "BIOS, stick, static address, second server", ADDRESSES_ALONE);
+    tell(&mut site, &devices[1], "UEFI, stick, second server", ADDRESSES_ALONE);
     let [bios, uefi] = &guests;
     assert!(!bios.has_said("Configuring (net0"), "a machine with a fixed address asked DHCP");
     assert!(uefi.has_said("Configuring (net0"), "a machine without one did not");
@@ -66,7 +73,8 @@ fn disk_boots_a_kernel_out_of_the_image_and_asks_again_until_a_server_is_there()
         guest.wait_for(lab::micro::READY, MICRO_READY_WITHIN).unwrap();
         write_proof(guest, device.name);
     }
-    let record = site.boot_record(&devices[1]);
+    tell(&mut site, &devices[0], "BIOS, disk, kernel by HTTP", ADDRESSES_ALONE);
+    let record = tell(&mut site, &devices[1], "UEFI, disk, kernel by HTTP", ADDRESSES_ALONE);
     let steps = record["steps"].as_array().unwrap();
     let mut files = steps.iter().filter_map(|step| step["name"].as_str());
     assert!(files.any(|file| file.starts_with("golden.") && file.ends_with(".0.kernel")), "{record:#}");

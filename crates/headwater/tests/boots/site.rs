@@ -24,6 +24,9 @@ dhcp-option-force=tag:!ipxe,tag:http,60,HTTPClient
 dhcp-option=tag:ipxe,encap:175,176,1b
 ";
 
+/// With the steps of boots that nobody but a test waits for.
+const LOG: [&str; 2] = ["--log", "info,headwater::stream::director=debug"];
+
 /// A device of the configuration. Its machine is the guest with the same index.
 pub(crate) struct Device {
     pub(crate) name: &'static str,
@@ -115,6 +118,7 @@ impl Site {
         };
         let storage = storage(&network);
         let mut spec = ServerSpec::new(PROGRAM, configuration(&network, dhcp, &storage, devices));
+        spec.arguments = LOG.map(str::to_owned).to_vec();
         match dhcp {
             Dhcp::Ours => {}
             Dhcp::Beside => spec.udp_ports.push(4011),

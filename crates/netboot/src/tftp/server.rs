@@ -85,6 +85,8 @@ impl TftpService {
         let active = Arc::new(Active::default());
         let mut transfers = JoinSet::new();
         let mut gate = LogGate::default();
+        // Of transfers that ended badly: a flood of requests whose senders vanish ends in as many.
+        let failures = Arc::new(Mutex::new(LogGate::default()));
         // One byte more than a request may have, so that a longer one is seen to be longer.
         let mut buffer = [0; MAX_REQUEST_BYTES + 1];
         loop {
@@ -122,7 +124,7 @@ impl TftpService {
                 }
             };
             if let Some(file) = self.file(&request, peer, now, &mut gate).await {
-                transfers.spawn(self.transfer(request, file, peer, place));
+                transfers.spawn(self.transfer(request, file, peer, place, Arc::clone(&failures)));
             }
         }
     }
@@ -164,6 +166,7 @@ impl TftpService {
         file: Bytes,
         peer: SocketAddr,
         place: Place,
+        failures: Arc<Mutex<LogGate>>,
     ) -> impl Future<Output = ()> + Send + 'static {
         let (address, neighbours, director) =
             (self.address, Arc::clone(&self.neighbours), Arc::clone(&self.director));
@@ -173,6 +176,7 @@ impl TftpService {
             let end = drive(address, peer, file, &request).await;
             let took = began.elapsed();
             drop(place);
+            let may_log = || failures.lock().unwrap_or_else(PoisonError::into_inner).open(Instant::now());
             let name = request.file.trim_start_matches('/').to_owned();
             let step = match end {
                 Ok((End::Complete, tftp)) => {
@@ -184,15 +188,21 @@ impl TftpService {
                     return;
                 }
                 Ok((End::Silent { acknowledged_bytes }, tftp)) => {
-                    tracing::warn!(%peer, file = request.file, acknowledged_bytes, ?tftp, "client fell silent in a TFTP transfer");
+                    if let Some(suppressed) = may_log() {
+                        tracing::warn!(%peer, file = request.file, acknowledged_bytes, ?tftp, suppressed, "client fell silent in a TFTP transfer");
+                    }
                     BootStep::BootFileLost { name, size_bytes, acknowledged_bytes, took, tftp }
                 }
                 Ok((End::TooSlow { acknowledged_bytes }, tftp)) => {
-                    tracing::warn!(%peer, file = request.file, acknowledged_bytes, ?tftp, "TFTP transfer took too long");
+                    if let Some(suppressed) = may_log() {
+                        tracing::warn!(%peer, file = request.file, acknowledged_bytes, ?tftp, suppressed, "TFTP transfer took too long");
+                    }
                     BootStep::BootFileLost { name, size_bytes, acknowledged_bytes, took, tftp }
                 }
                 Err(error) => {
-                    tracing::warn!(%peer, file = request.file, %error, "TFTP transfer failed");
+                    if let Some(suppressed) = may_log() {
+                        tracing::warn!(%peer, file = request.file, %error, suppressed, "TFTP transfer failed");
+                    }
                     return;
                 }
             };
