@@ -60,6 +60,9 @@ pub(crate) const OUTPUT_MARK_BYTES: usize = 256 * 1024;
 /// Bytes read by a worker for one request at a time.
 pub(crate) const WORKER_READ_BYTES: u64 = 256 * 1024;
 
+/// The least that all sessions together may have read by workers: a store gets no more than it leaves free.
+pub(crate) const LEAST_READING_BYTES: u64 = 2 * WORKER_READ_BYTES;
+
 /// Requests of one connection that are with the workers at a time; more wait in the connection.
 pub(crate) const MAX_LENT_TASKS: usize = 32;
 

@@ -177,3 +177,45 @@ fn pdu_that_never_ends_is_not_kept_for_ever() {
     initiator.stream.write_all(&bytes[1000..]).unwrap();
     assert_eq!(initiator.receive().unwrap().u32_at(16), itt);
 }
+
+#[test]
+fn reads_that_wait_for_storage_take_no_more_memory_than_there_is_and_all_are_answered() {
+    const READS: u32 = 8;
+    const READ_BYTES: usize = 256 * 1024;
+    let disk = memory(8);
+    for turn in 0..READS {
+        let data = vec![turn as u8 + 1; READ_BYTES];
+        let at = ByteOffset::new(u64::from(turn) * READ_BYTES as u64);
+        disk.write(at, &data, Patience::Blocking).unwrap();
+    }
+    let gated = Gated::new(disk, false);
+    let mut rules = Rules::default();
+    rules.config.max_reading_bytes = 0;
+    let lab = Lab::serve(gated.clone(), rules);
+    let mut initiators = [1, 2].map(|isid| Initiator::login(lab.address(), MACHINE, isid).unwrap());
+    for initiator in &mut initiators {
+        for turn in 0..READS {
+            initiator.start_read(turn * 512, 512).unwrap();
+        }
+        // Its answer comes when all that was sent before has been looked at.
+        ping(initiator);
+        assert_eq!(initiator.receive().unwrap().opcode(), 0x20);
+    }
+    gated.wait_for(1);
+    assert_eq!(lab.server.read_bytes(), READ_BYTES as u64, "half of the least that there is, for one store");
+    gated.open();
+    for initiator in &mut initiators {
+        let mut bytes = 0;
+        while bytes < READS as usize * READ_BYTES {
+            let answer = initiator.receive().unwrap();
+            assert_eq!(answer.opcode(), 0x25);
+            // Tags count from 1 as the reads do.
+            let value = answer.u32_at(16) as u8;
+            assert!(answer.data.iter().all(|byte| *byte == value), "read {value}");
+            bytes += answer.data.len();
+        }
+        initiator.logout().unwrap();
+    }
+    lab.seen.wait("the ends", |log| log.ended.len() == 2);
+    assert_eq!(lab.server.read_bytes(), 0);
+}

@@ -51,6 +51,10 @@ pub(crate) const MAX_LENT_JOBS: usize = 64;
 /// See [`MAX_LENT_JOBS`].
 pub(crate) const MAX_LENT_BYTES: u64 = 8 * 1024 * 1024;
 
+/// The least that all connections together may have with the workers: a store gets no more than it leaves free, and a
+/// single connection is to have all that it may.
+pub(crate) const LEAST_WAITING_BYTES: u64 = 2 * MAX_LENT_BYTES;
+
 /// Threads that may wait for one export's device at a time: as many as initiators have requests in flight, and as keep a
 /// store busy.
 pub(crate) const WORKERS_AN_EXPORT: usize = 32;

@@ -3,7 +3,7 @@ mod common;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use block::{
     Access, BlockDevice, ByteLength, ByteOffset, ByteRange, DelayDevice, Fault, FaultDevice,
@@ -383,8 +383,9 @@ fn large_blocks_are_the_minimum_of_an_export_that_has_them() {
 
 #[test]
 fn requests_wait_for_room_when_all_connections_together_want_too_much() {
+    const STORE_BYTES: u64 = 8 << 20;
     let device = Gated::closed(memory(32));
-    // Room for the least that a server has: 8 MiB, while four connections want 16 MiB.
+    // Room for the least that a server has: 8 MiB for a store, while four connections want 16 MiB.
     let config = ServerConfig { max_waiting_bytes: 0, ..quick() };
     let lab = Lab::start(Disk::new(Arc::clone(&device) as Arc<dyn BlockDevice>), config);
     let threads: Vec<_> = (0..4_u64)
@@ -411,6 +412,14 @@ fn requests_wait_for_room_when_all_connections_together_want_too_much() {
         .collect();
     // The first write; the others wait behind it, or for room.
     device.wait_for(1);
+    let deadline = Instant::now() + common::PATIENCE;
+    while lab.server.waiting_bytes() < STORE_BYTES {
+        assert!(Instant::now() < deadline, "only {} bytes are with the workers", lab.server.waiting_bytes());
+        std::thread::yield_now();
+    }
+    // Every thread of the server has had turns meanwhile.
+    drop((0..8).map(|_| lab.connect(&ConnectOptions::default())).collect::<Vec<_>>());
+    assert_eq!(lab.server.waiting_bytes(), STORE_BYTES);
     device.open();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let mut client = lab.connect(&ConnectOptions::default());
@@ -419,4 +428,5 @@ fn requests_wait_for_room_when_all_connections_together_want_too_much() {
         client.read(number << 22, &mut got).unwrap();
         assert!(got.iter().all(|byte| *byte == number as u8 + 1));
     }
+    assert_eq!(lab.server.waiting_bytes(), 0);
 }

@@ -293,14 +293,16 @@ impl Server {
     }
 }
 
-/// The iSCSI server's own limits: a third of the memory is for what comes unasked.
+/// The iSCSI server's own limits: a quarter of the memory is for write data that comes unasked, a quarter for what is read
+/// from storage, the rest for write data that is asked for.
 fn iscsi_config(capacity: Capacity) -> ServerConfig {
-    let unasked = capacity.memory_limit.0 / 3;
+    let quarter = capacity.memory_limit.0 / 4;
     ServerConfig {
         max_connections: capacity.max_connections,
         max_connections_per_address: capacity.max_connections_per_address,
-        max_solicited_bytes: capacity.memory_limit.0.saturating_sub(unasked),
-        max_arriving_bytes: unasked,
+        max_solicited_bytes: capacity.memory_limit.0 / 2,
+        max_arriving_bytes: quarter,
+        max_reading_bytes: quarter,
         ..ServerConfig::default()
     }
 }

@@ -24,6 +24,9 @@ pub struct ServerConfig {
     /// Memory for what initiators send unasked (immediate and unsolicited data, PDUs that have begun), of all sessions
     /// together, in bytes; some MiB at least. Where it is used up, sessions are read when there is room again.
     pub max_arriving_bytes: u64,
+    /// Memory for what workers read, from before they read it until it is queued for its initiator, of all sessions
+    /// together, in bytes; half a MiB at least. Where it is used up, reads that wait for storage stand in line.
+    pub max_reading_bytes: u64,
     /// How long write data that was asked for or announced may be due, and a PDU that has begun may take to arrive: then
     /// the connection is ended.
     pub data_deadline: Duration,
@@ -48,6 +51,7 @@ impl Default for ServerConfig {
             congestion_control: CongestionControl::default(),
             max_solicited_bytes: 1 << 30,
             max_arriving_bytes: 512 << 20,
+            max_reading_bytes: 512 << 20,
             data_deadline: DATA_DEADLINE,
             login_deadline: Duration::from_secs(10),
             ping_after: Duration::from_secs(15),

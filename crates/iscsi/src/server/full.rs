@@ -165,10 +165,13 @@ impl Full {
                 Ok(ReadProgress::More | ReadProgress::Aborted(_)) => {}
                 Ok(ReadProgress::Done(work)) => self.observe(&work, true),
                 Err(Failure::WouldBlock) => {
-                    if self.session.lent().saturating_sub(self.held.len()) >= MAX_LENT_TASKS {
+                    let lent = self.session.lent().saturating_sub(self.held.len());
+                    if lent >= MAX_LENT_TASKS {
                         break;
                     }
-                    self.read_on_worker(itt, context, id);
+                    if !self.read_on_worker(itt, context, id) {
+                        return progress;
+                    }
                 }
                 Err(failure) => {
                     if let Some((work, _)) = self.session.lend_read(itt) {
@@ -178,6 +181,7 @@ impl Full {
             }
             progress = true;
         }
+        self.memory.reads_without_worker();
         progress
     }
 
@@ -220,15 +224,15 @@ impl Full {
         let Completion { itt, work, result } = completion;
         match result {
             Worked::Ran(result) => self.conclude(itt, work, &result, out, context, id),
-            Worked::Read(Ok(bytes)) => match self.session.return_read(itt, work, &bytes, out) {
+            Worked::Read(Ok(bytes), _share) => match self.session.return_read(itt, work, &bytes, out) {
                 ReadProgress::Done(work) => self.observe(&work, true),
                 ReadProgress::More | ReadProgress::Aborted(_) => {}
             },
             // A device that would block although it may wait breaks its contract; asked again, it may keep it.
-            Worked::Read(Err(Failure::WouldBlock)) => {
+            Worked::Read(Err(Failure::WouldBlock), _) => {
                 self.answer(itt, &work, &Err(Failure::Check(internal_failure())), out);
             }
-            Worked::Read(Err(failure)) => self.answer(itt, &work, &Err(failure), out),
+            Worked::Read(Err(failure), _) => self.answer(itt, &work, &Err(failure), out),
         }
         let session = &self.session;
         self.fenced.retain_mut(|(tags, _)| {
@@ -454,22 +458,26 @@ impl Full {
         }
     }
 
-    fn read_on_worker(&mut self, itt: u32, context: &Context, id: ConnectionId) {
-        let Some((mut work, piece)) = self.session.lend_read(itt) else {
-            return;
+    /// Has a worker read the next Data-In of a command; `false` where the server has no memory for it now.
+    fn read_on_worker(&mut self, itt: u32, context: &Context, id: ConnectionId) -> bool {
+        let Some(bytes) = self.session.read_rest(itt).map(|rest| rest.min(WORKER_READ_BYTES)) else {
+            return true;
         };
+        let Some(share) = self.memory.read_share(bytes) else { return false };
+        let Some((mut work, piece)) = self.session.lend_read(itt) else { return true };
         work.waited = true;
         let (post, lane) = (post(context), self.lane(itt, Pace::Abreast));
-        let bytes = usize::try_from(piece.bytes.min(WORKER_READ_BYTES)).unwrap_or(0);
+        let bytes = usize::try_from(bytes).unwrap_or(0);
         context.shared.io.submit(
             lane,
             Box::new(move || {
                 let mut buffer = vec![0; bytes];
                 let result = contain(|| work.task.read_in(piece.offset, &mut buffer, Patience::Blocking));
-                let result = Worked::Read(result.map(|()| buffer));
+                let result = Worked::Read(result.map(|()| buffer), share);
                 post(Message::To(id, Letter::Done(Completion { itt, work, result })));
             }),
         );
+        true
     }
 
     /// Where a command waits for its disk.

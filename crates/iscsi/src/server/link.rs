@@ -181,6 +181,9 @@ impl Link {
         if let Phase::Full(full) = &mut self.phase {
             full.memory.settle(&full.session, &self.input);
             full.memory.solicit(&mut full.session, &mut self.output.queue);
+            if full.session.next_read().is_none() {
+                full.memory.reads_without_worker();
+            }
         }
     }
 

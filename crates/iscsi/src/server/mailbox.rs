@@ -9,7 +9,7 @@ use super::link::Work;
 use super::registry::SessionLife;
 use crate::directory::{Authentication, IscsiName, Portal, Refusal, SessionEnd};
 use crate::login::NotOpened;
-use connections::Slot;
+use connections::{Share, Slot};
 
 /// A connection of one event loop. Never used again for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -95,8 +95,8 @@ pub(super) struct Completion {
 pub(super) enum Worked {
     /// It carried the task out.
     Ran(Result<(), scsi::Failure>),
-    /// It read the next bytes of the Data-In.
-    Read(Result<Vec<u8>, scsi::Failure>),
+    /// It read the next bytes of the Data-In; the memory that they take is the server's until they are queued.
+    Read(Result<Vec<u8>, scsi::Failure>, Share),
 }
 
 /// Where an event loop takes its messages from.

@@ -1,6 +1,7 @@
-//! What write data of one session may take of the server's memory, kept from before it is there until it is written.
+//! What the data of one session may take of the server's memory: write data from before it is there until it is written,
+//! and what workers read, from before it is read until it is queued for the initiator.
 //!
-//! There are two budgets, so that nobody who holds of one waits for the other in a circle:
+//! There are three budgets, so that nobody who holds of one waits for another in a circle:
 //!
 //! - *solicited* data is what is asked for with R2T, taken before it is asked for. Who has some has a licence with it: room
 //!   for all that a session can send unasked. So its connection is always read, and what was asked for can come, whatever
@@ -8,6 +9,9 @@
 //! - *arriving* data comes unasked: immediate and unsolicited data, and PDUs that have begun and not ended. It is taken
 //!   before the socket is read. Where there is none, nothing is dropped: the connection takes what has no data, and what
 //!   it has begun (see `Link::room_to_read`), and the rest waits in the socket.
+//!
+//! - *reading* is taken before a read is given to a worker, and given back with its result. Whoever holds some waits for his
+//!   store alone.
 //!
 //! Who holds arriving memory gets rid of it by what he has already, or by solicited memory; who holds that gets rid of it
 //! by his peer's sending, which has a deadline, or by his store, of which others see nothing.
@@ -42,6 +46,7 @@ pub(super) const LEAST_ARRIVING_BYTES: u64 = READ_AHEAD_BYTES;
 pub(super) struct Budgets {
     pub(super) solicited: Arc<Budget>,
     pub(super) arriving: Arc<Budget>,
+    pub(super) reading: Arc<Budget>,
 }
 
 /// What one session has of them.
@@ -51,13 +56,14 @@ pub(super) struct Memory {
     arriving_claim: Claim,
     solicited: Share,
     solicited_claim: Claim,
+    reading_claim: Claim,
     /// The input has held a large buffer since then, without a whole PDU.
     begun_at: Option<Instant>,
 }
 
 impl Memory {
     pub(super) fn new(context: &Context, id: ConnectionId, store: StoreId) -> Self {
-        let Budgets { solicited, arriving } = &context.shared.memory;
+        let Budgets { solicited, arriving, reading } = &context.shared.memory;
         let mailbox = Arc::clone(&context.mailbox);
         let wake: connections::Wake = Arc::new(move || mailbox.post(Message::To(id, Letter::TryAgain)));
         Self {
@@ -65,7 +71,8 @@ impl Memory {
             arriving: arriving.share(store.0),
             arriving_claim: arriving.claim(store.0, Arc::clone(&wake)),
             solicited: solicited.share(store.0),
-            solicited_claim: solicited.claim(store.0, wake),
+            solicited_claim: solicited.claim(store.0, Arc::clone(&wake)),
+            reading_claim: reading.claim(store.0, wake),
             begun_at: None,
         }
     }
@@ -115,6 +122,16 @@ impl Memory {
             session.solicit_next(out);
         }
         self.solicited_claim.forgo();
+    }
+
+    /// Memory for so many bytes that a worker is to read. Where there is none, the connection is woken when there is.
+    pub(super) fn read_share(&mut self, bytes: u64) -> Option<Share> {
+        self.reading_claim.take(bytes)
+    }
+
+    /// No read waits for memory: what was granted is for others.
+    pub(super) fn reads_without_worker(&mut self) {
+        self.reading_claim.forgo();
     }
 
     /// A PDU was taken from the input.

@@ -3,7 +3,7 @@
 //! - `acceptor` takes connections and gives each to the `event_loop` that has fewest;
 //! - a `link` is one connection: socket, input, `outbox`, and `full`, the session joined to its disks, and
 //!   `holding`, its commands that a limit holds back;
-//! - `memory` bounds what write data takes of all connections together;
+//! - `memory` bounds what write data, and reads that wait for storage, take of all connections together;
 //! - `questions` go to the directory on a worker; `registry` knows all sessions and has old ones ended before a new
 //!   one takes their place.
 mod acceptor;
@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 pub use config::ServerConfig;
 
 use crate::directory::{Directory, IscsiName, SessionEnd};
-use crate::limits::{MAX_IO_WORKERS, REPLACE_WAIT, WORKERS_A_DISK};
+use crate::limits::{LEAST_READING_BYTES, MAX_IO_WORKERS, REPLACE_WAIT, WORKERS_A_DISK};
 use acceptor::{Acceptor, StopSignal};
 use connections::{Budget, Crew, Workers};
 use event_loop::EventLoop;
@@ -70,6 +70,7 @@ impl TargetServer {
             memory: Budgets {
                 solicited: Budget::new(config.max_solicited_bytes.max(LEAST_SOLICITED_BYTES)),
                 arriving: Budget::new(config.max_arriving_bytes.max(LEAST_ARRIVING_BYTES)),
+                reading: Budget::new(config.max_reading_bytes.max(LEAST_READING_BYTES)),
             },
             io: Workers::start("iscsi-io", io_crew(&config))?,
             logins: Workers::start("iscsi-login", login_crew(&config))?,
@@ -100,8 +101,14 @@ impl ServerHandle {
     /// [`ServerConfig::max_solicited_bytes`] and [`ServerConfig::max_arriving_bytes`].
     #[must_use]
     pub fn write_bytes(&self) -> (u64, u64) {
-        let Budgets { solicited, arriving } = &self.shared.memory;
+        let Budgets { solicited, arriving, .. } = &self.shared.memory;
         (solicited.used_bytes(), arriving.used_bytes())
+    }
+
+    /// Memory for what workers read, in bytes. See [`ServerConfig::max_reading_bytes`].
+    #[must_use]
+    pub fn read_bytes(&self) -> u64 {
+        self.shared.memory.reading.used_bytes()
     }
 
     /// Ends all sessions of a target and waits until none of their requests runs any more, for half a minute at most:

@@ -105,6 +105,14 @@ impl<W> Session<W> {
         self.commit_read(itt, progress, bytes, expected, out, header)
     }
 
+    /// What is left of the Data-In of a reading command.
+    pub(crate) fn read_rest(&self, itt: u32) -> Option<u64> {
+        match &self.entries.get(&itt)?.stage {
+            Stage::Reading(_, progress) => Some(progress.rest().bytes),
+            _ => None,
+        }
+    }
+
     /// Lends out the work of a reading command, with the rest of its Data-In.
     pub(crate) fn lend_read(&mut self, itt: u32) -> Option<(W, ReadPiece)> {
         self.reading.retain(|other| *other != itt);

@@ -25,7 +25,8 @@ pub struct ServerConfig {
     pub congestion_control: CongestionControl,
     /// From the connection to the choice of an export, but for the time that the owner takes.
     pub handshake_deadline: Duration,
-    /// Bytes of requests that are with the workers, of all connections together. A connection that finds no room waits.
+    /// Bytes of requests that are with the workers, of all connections together; some 16 MiB at least. A connection that
+    /// finds no room stands in line. Exports of one store get no more than they leave free.
     pub max_waiting_bytes: u64,
     /// Bytes of answers that are ready and that clients do not take, of all connections together, above which each
     /// connection prepares one answer at a time.

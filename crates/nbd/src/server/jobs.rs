@@ -4,9 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::{Allocation, BlockDevice, BlockError, ByteLength, ByteOffset, ByteRange, Patience};
 
-use connections::Pace;
+use connections::{Pace, Share};
 
-use super::budget::Share;
 use crate::limits::{MAX_ALLOCATION_CALLS, MAX_EXTENTS, PIECE_BYTES};
 use crate::wire::{Errno, Extent};
 
@@ -64,13 +63,18 @@ pub(super) struct Done {
 static ZEROES: [u8; PIECE_BYTES] = [0; PIECE_BYTES];
 
 impl Job {
-    /// The memory that it takes.
+    /// The memory that it takes while it waits and when it comes back. What a worker needs while it is at it, there is
+    /// once for each worker.
     pub(super) fn bytes(&self) -> u64 {
         match self {
             Self::Read { bytes, .. } => *bytes as u64,
             Self::Write { data, .. } => data.len() as u64,
-            Self::Cache(_) => PIECE_BYTES as u64,
-            Self::Flush | Self::Trim(_) | Self::Zero(_) | Self::StoreZeroes(_) | Self::Status { .. } => 0,
+            Self::Cache(_)
+            | Self::Flush
+            | Self::Trim(_)
+            | Self::Zero(_)
+            | Self::StoreZeroes(_)
+            | Self::Status { .. } => 0,
         }
     }
 

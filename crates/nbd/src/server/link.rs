@@ -141,6 +141,9 @@ impl Link {
             self.end_when_done(context);
         }
         self.give_back_buffers(context);
+        if let Phase::Transmission(traffic) = &mut self.phase {
+            traffic.forgo();
+        }
         match self.held_until.take() {
             _ if self.channel.is_none() => Turn::Idle,
             _ if progress => Turn::Again,
@@ -397,7 +400,7 @@ impl Link {
                 let Phase::Handshake(looking) = &mut self.phase else { return };
                 let Some(opened) = looking.opened.take() else { return };
                 let takes_files = self.channel.as_ref().is_some_and(Channel::takes_files);
-                let traffic = Traffic::new(self.id, self.peer.address, opened, terms, takes_files);
+                let traffic = Traffic::new(self.id, self.peer.address, opened, terms, takes_files, context);
                 tracing::info!(peer = %self.peer.address, export = traffic.export_name(), tls = !takes_files, "NBD export in use");
                 self.phase = Phase::Transmission(Box::new(traffic));
             }

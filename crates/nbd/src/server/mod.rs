@@ -4,9 +4,8 @@
 //! - a `link` is one connection: a `channel` (socket, plain or TLS), input, `output`, and its `traffic`: requests joined
 //!   to the device, with `reads` and `changes` under way and `jobs` that wait for storage;
 //! - `questions` go to the owner of the exports on a worker;
-//! - `budget` bounds what all connections together may have waiting.
+//! - a [`Budget`] bounds what all connections together may have waiting.
 mod acceptor;
-mod budget;
 mod buffers;
 mod changes;
 mod channel;
@@ -39,10 +38,9 @@ pub use tls::{ClientCertificates, TlsError, TlsServer};
 use block::BlockDevice;
 
 use crate::exports::Exports;
-use crate::limits::{MAX_IO_WORKERS, MAX_LENT_BYTES, STOP_PATIENCE, WORKERS_AN_EXPORT};
+use crate::limits::{LEAST_WAITING_BYTES, MAX_IO_WORKERS, STOP_PATIENCE, WORKERS_AN_EXPORT};
 use acceptor::{Acceptor, StopSignal};
-use budget::Budget;
-use connections::{Crew, Workers};
+use connections::{Budget, Crew, Workers};
 use event_loop::EventLoop;
 use mailbox::{Mailbox, Message};
 use shared::Shared;
@@ -76,8 +74,7 @@ impl NbdServer {
         let shared = Arc::new(Shared {
             exports,
             complaints: complaints::Complaints::default(),
-            // A single connection always gets what it may use.
-            budget: Budget::new(config.max_waiting_bytes.max(MAX_LENT_BYTES)),
+            budget: Budget::new(config.max_waiting_bytes.max(LEAST_WAITING_BYTES)),
             unsent_bytes: AtomicUsize::new(0),
             arriving_bytes: AtomicUsize::new(0),
             io: Workers::start("nbd-io", io_crew(&config))?,
@@ -109,6 +106,12 @@ impl ServerHandle {
     #[must_use]
     pub fn arriving_bytes(&self) -> usize {
         self.shared.arriving_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Memory of requests that are with the workers, of all connections; see [`ServerConfig::max_waiting_bytes`].
+    #[must_use]
+    pub fn waiting_bytes(&self) -> u64 {
+        self.shared.budget.used_bytes()
     }
 
     /// Ends all connections that use `device`, without waiting: what they have not been answered they have to ask for again.

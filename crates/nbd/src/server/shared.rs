@@ -2,11 +2,10 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use super::budget::Budget;
 use super::complaints::Complaints;
 use super::config::ServerConfig;
 use crate::exports::Exports;
-use connections::Workers;
+use connections::{Budget, Workers};
 
 /// The parts that connections on every thread need.
 pub(super) struct Shared {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use block::{BlockDevice, BlockError, ByteLength, ByteOffset, Patience};
-use connections::Lane;
+use connections::{Claim, Lane, Share, Wake};
 use meter::{Gate, Kind, Recorder};
 
 use super::changes::{self, Change};
@@ -50,6 +50,10 @@ pub(super) struct Traffic {
     payload: Option<Payload>,
     lent_jobs: usize,
     lent_bytes: u64,
+    /// On the server's memory for jobs.
+    claim: Claim,
+    /// A job has found no room since [`forgo`](Self::forgo).
+    wants_room: bool,
     /// Answered, and not told to the observer yet.
     answered: Vec<Answered>,
     cancelled: Arc<AtomicBool>,
@@ -98,9 +102,13 @@ impl Traffic {
         opened: Arc<Opened>,
         terms: Terms,
         takes_files: bool,
+        context: &Context,
     ) -> Self {
         opened.ends(ConnectionEnd::Lost);
         let account = &opened.export.account;
+        let mailbox = Arc::clone(&context.mailbox);
+        let wake: Wake = Arc::new(move || mailbox.post(Message::To(id, Letter::TryAgain)));
+        let claim = context.shared.budget.claim(account.store.0, wake);
         let (recorder, gate) = (account.meter.open(), Gate::new(Arc::clone(&account.limiter)));
         Self {
             id,
@@ -116,6 +124,8 @@ impl Traffic {
             payload: None,
             lent_jobs: 0,
             lent_bytes: 0,
+            claim,
+            wants_room: false,
             answered: Vec::new(),
             recorder,
             gate,
@@ -446,7 +456,7 @@ impl Traffic {
             }
             Err(BlockError::WouldBlock) => match self.lend_change(slot, job, context) {
                 Ok(()) => return,
-                // Jobs without data always fit; what is left of the budget was asked for before.
+                // Jobs without data always fit.
                 Err(NoRoom) => (Errno::OutOfMemory, "too much is waiting for storage"),
             },
             Err(error) => {
@@ -518,10 +528,27 @@ impl Traffic {
         Ok(())
     }
 
+    /// The server's memory for a job; where there is none, the connection stands in line for it.
+    fn room_for(&mut self, bytes: u64, context: &Context) -> Option<Share> {
+        if bytes == 0 {
+            return Some(context.shared.budget.share(self.opened.export.account.store.0));
+        }
+        let share = self.claim.take(bytes);
+        self.wants_room |= share.is_none();
+        share
+    }
+
+    /// Leaves the line for memory, unless a job has stood in it since the last time.
+    pub(super) fn forgo(&mut self) {
+        if !std::mem::take(&mut self.wants_room) {
+            self.claim.forgo();
+        }
+    }
+
     /// Gives a job to the workers, where the server has room for it.
     fn lend(&mut self, whose: JobFor, job: Job, context: &Context) -> Result<(), NoRoom> {
         let bytes = job.bytes();
-        let share = context.shared.budget.take(bytes, &context.mailbox, self.id).ok_or(NoRoom)?;
+        let share = self.room_for(bytes, context).ok_or(NoRoom)?;
         self.lent_jobs = self.lent_jobs.saturating_add(1);
         self.lent_bytes = self.lent_bytes.saturating_add(bytes);
         let (opened, cancelled) = (Arc::clone(&self.opened), Arc::clone(&self.cancelled));
