@@ -1,8 +1,8 @@
 //! Threads that may wait: for storage, or for the owner's decisions.
 //!
-//! Jobs wait in lanes: each disk has one for what waits for storage, and one for what is done in turn. A lane has at most so many threads at a time, and lanes take turns, so that a
-//! disk with much to do holds up no other. Disks whose bytes lie in one store stall together; however many they are, a
-//! store gets no more threads than it leaves free: of one that hangs the others see nothing, and each further one that
+//! Jobs wait in lanes: each disk has one for what waits for storage, and one for what is done in turn. A lane has at most
+//! so many threads at a time, and lanes take turns, so that a disk with much to do holds up no other. Disks whose bytes lie
+//! in one store stall together; however many they are, a store gets no more threads than it leaves free: of one that hangs the others see nothing, and each further one that
 //! hangs takes half of the rest at most. Where all threads wait, more are started, up to a limit; those that have had
 //! nothing to do for a while end again.
 use std::collections::{HashMap, VecDeque};
@@ -35,6 +35,10 @@ pub enum Pace {
     /// One after the other: for jobs that keep a processor busy and hold each other up. Such are writes to the page
     /// cache, which file systems take one at a time of each file. Whoever waits there spins, and takes the processor from
     /// the one that is waited for (measured: writes of 1 MiB by 16 threads cost twice as much as by one).
+    ///
+    /// So one that hangs holds up those behind it, in its own lane alone: other disks, and whatever else is asked of this
+    /// one, go on. A second thread would gain them nothing, as it would wait in the kernel for the same file's lock, and
+    /// each further disk of the store would tie up one more.
     InTurn,
 }
 

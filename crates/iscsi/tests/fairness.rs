@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use block::{BlockDevice, BlockError, ByteOffset, ByteRange, Geometry, Patience};
 use common::initiator::{Initiator, cdb10};
-use common::{Lab, PATIENCE, Rules, memory};
+use common::{Gated, Lab, PATIENCE, Rules, memory};
 
 const MACHINE: &str = "iqn.2026-01.lab:machine";
 
@@ -133,4 +133,33 @@ fn modest_sessions_are_served_after_one_turn_of_a_greedy_one() {
     let mut served: Vec<u64> = reads.iter().filter(|(who, _)| *who == "modest").map(|(_, at)| *at).collect();
     served.sort_unstable();
     assert_eq!(served, (0..u64::from(MODEST)).map(|turn| turn * 4096).collect::<Vec<_>>());
+}
+
+#[test]
+fn write_that_hangs_holds_up_other_writes_of_its_disk_alone() {
+    const READS: u32 = 3;
+    let gated = Gated::new(memory(1), false);
+    let rules = Rules { second: Some(memory(1)), ..Rules::default() };
+    let lab = Lab::serve(gated.clone(), rules);
+    let mut writer = Initiator::login(lab.address(), MACHINE, 1).unwrap();
+    for turn in 0..4 {
+        writer.start_write(turn * 8, &[1; 4096]).unwrap();
+    }
+    gated.wait_for(1);
+    for turn in 0..READS {
+        writer.start_read(turn * 8, 8).unwrap();
+    }
+    // Whoever stood in the disk's line before the reads would have had a thread by now.
+    gated.wait_for(1 + READS as usize);
+    assert_eq!(gated.waiting_writes(), 1, "writes wait for each other, on one thread");
+    // Another disk, in the same session.
+    let (mut header, itt) = writer.command(0xA0, 4096, &cdb10(0x2A, 0, 8));
+    header[9] = 2;
+    writer.send(header, &[2; 4096]).unwrap();
+    assert_eq!(writer.receive().unwrap().u32_at(16), itt);
+    gated.open();
+    for _ in 0..4 + READS {
+        let answer = writer.receive().unwrap();
+        assert_eq!((answer.header[3], matches!(answer.opcode(), 0x21 | 0x25)), (0, true));
+    }
 }

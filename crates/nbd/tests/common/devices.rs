@@ -23,6 +23,8 @@ pub(crate) struct Gated {
 struct Gate {
     open: bool,
     waiting: usize,
+    /// Of those, writes.
+    writes: usize,
 }
 
 impl Gated {
@@ -45,17 +47,24 @@ impl Gated {
         }
     }
 
-    fn pass(&self, patience: Patience) -> Result<(), BlockError> {
+    /// How many of the operations that wait at the gate are writes.
+    pub(crate) fn waiting_writes(&self) -> usize {
+        self.gate.lock().unwrap().writes
+    }
+
+    fn pass(&self, patience: Patience, is_write: bool) -> Result<(), BlockError> {
         if patience == Patience::Now {
             return Err(BlockError::WouldBlock);
         }
         let mut gate = self.gate.lock().unwrap();
         gate.waiting += 1;
+        gate.writes += usize::from(is_write);
         self.changed.notify_all();
         while !gate.open {
             gate = self.changed.wait(gate).unwrap();
         }
         gate.waiting -= 1;
+        gate.writes -= usize::from(is_write);
         Ok(())
     }
 }
@@ -66,27 +75,27 @@ impl BlockDevice for Gated {
     }
 
     fn read(&self, at: ByteOffset, buffer: &mut [u8], patience: Patience) -> Result<(), BlockError> {
-        self.pass(patience)?;
+        self.pass(patience, false)?;
         self.inner.read(at, buffer, patience)
     }
 
     fn write(&self, at: ByteOffset, data: &[u8], patience: Patience) -> Result<(), BlockError> {
-        self.pass(patience)?;
+        self.pass(patience, true)?;
         self.inner.write(at, data, patience)
     }
 
     fn flush(&self, patience: Patience) -> Result<(), BlockError> {
-        self.pass(patience)?;
+        self.pass(patience, false)?;
         self.inner.flush(patience)
     }
 
     fn discard(&self, range: ByteRange, patience: Patience) -> Result<(), BlockError> {
-        self.pass(patience)?;
+        self.pass(patience, false)?;
         self.inner.discard(range, patience)
     }
 
     fn write_zeroes(&self, range: ByteRange, patience: Patience) -> Result<(), BlockError> {
-        self.pass(patience)?;
+        self.pass(patience, false)?;
         self.inner.write_zeroes(range, patience)
     }
 }
