@@ -72,7 +72,7 @@ mod server;
 mod service;
 
 pub use console::Line;
-pub use flaky::FlakyFile;
+pub use flaky::{FlakyDisk, FlakyFile};
 pub use guest::{Firmware, GOLDEN_READY_WITHIN, Guest, GuestSpec, MICRO_READY_WITHIN, Media, MediaKind};
 pub use home::home;
 pub use image::{Image, golden, micro};
