@@ -5,9 +5,11 @@
 //! cargo run --release -p nbd --bin nbd_serve -- 127.0.0.1:10809 disk.raw --read-only
 //! cargo run --release -p nbd --bin nbd_serve -- /run/disk.sock disk.raw --tls CERTIFICATES
 //! cargo run --release -p nbd --bin nbd_serve -- --activated disk.raw
+//! cargo run --release -p nbd --bin nbd_serve -- 127.0.0.1:10809 disk.raw --limit 100
 //! ```
 //!
-//! The export has the empty name and the name `disk`. What is no size (64M, 2G) is a raw image file; what begins with
+//! The export has the empty name and the name `disk`; with `--limit` the same disk has the name `limited` as well, by
+//! which it moves so many MiB a second. What is no size (64M, 2G) is a raw image file; what begins with
 //! `/` and is no address is the path of a socket; with `--activated` the sockets come from systemd. `--tls` demands
 //! client certificates; the folder holds `ca-cert.pem`, `server-cert.pem` and `server-key.pem`, as for QEMU and nbdkit.
 use std::fs::File;
@@ -28,19 +30,22 @@ use nbd::server::{ClientCertificates, ListenAddress, Listener, NbdServer, Server
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::ReadWriteFlags;
 
+/// How far a limited client that was idle may go beyond its rate.
+const LIMIT_BURST: Duration = Duration::from_millis(100);
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let read_only = take_flag(&mut arguments, "--read-only");
-    let tls = match arguments.iter().position(|argument| argument == "--tls") {
-        Some(at) if at + 1 < arguments.len() => {
-            let folder = arguments.drain(at..at + 2).nth(1).unwrap_or_default();
-            Tls::Required(certificates(Path::new(&folder))?)
-        }
-        _ => Tls::Off,
+    let limit =
+        take_value(&mut arguments, "--limit").map(|mebibytes| mebibytes.parse::<u64>()).transpose()?;
+    let tls = match take_value(&mut arguments, "--tls") {
+        Some(folder) => Tls::Required(certificates(Path::new(&folder))?),
+        None => Tls::Off,
     };
     let [place, disk] = arguments.as_slice() else {
         return Err(
-            "usage: serve ADDRESS:PORT|/SOCKET|--activated SIZE|FILE [--read-only] [--tls FOLDER]".into()
+            "usage: serve ADDRESS:PORT|/SOCKET|--activated SIZE|FILE [--read-only] [--tls FOLDER] [--limit MIB]"
+                .into()
         );
     };
     let listeners = match place.as_str() {
@@ -60,7 +65,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // A bench comes with many from one address.
     connections::allow_open_files(4096)?;
     let config = ServerConfig { tls, max_connections_per_address: 4096, ..ServerConfig::default() };
-    let server = NbdServer::start(listeners, config, Arc::new(OneDisk { device, read_only }))?;
+    let server = NbdServer::start(listeners, config, Arc::new(OneDisk::new(device, read_only, limit)))?;
     for address in server.local_addresses() {
         match address {
             ListenAddress::Ip(address) => println!("nbd://{address}/disk"),
@@ -86,6 +91,11 @@ fn take_flag(arguments: &mut Vec<String>, flag: &str) -> bool {
     arguments.len() < before
 }
 
+fn take_value(arguments: &mut Vec<String>, flag: &str) -> Option<String> {
+    let at = arguments.iter().position(|argument| argument == flag).filter(|at| at + 1 < arguments.len())?;
+    arguments.drain(at..at + 2).nth(1)
+}
+
 fn certificates(folder: &Path) -> Result<TlsServer, nbd::server::TlsError> {
     let [authority, certificate, key] =
         ["ca-cert.pem", "server-cert.pem", "server-key.pem"].map(|name| folder.join(name));
@@ -104,6 +114,22 @@ fn parse_size(text: &str) -> Option<ByteLength> {
 struct OneDisk {
     device: Arc<dyn BlockDevice>,
     read_only: bool,
+    limited: Option<meter::Account>,
+}
+
+impl OneDisk {
+    fn new(device: Arc<dyn BlockDevice>, read_only: bool, limit_mebibytes: Option<u64>) -> Self {
+        let limited = limit_mebibytes.map(|mebibytes| {
+            let account = meter::Account::default();
+            account.limiter.set(meter::Rates {
+                bytes_per_second: Some(mebibytes << 20),
+                burst: LIMIT_BURST,
+                ..meter::Rates::UNLIMITED
+            });
+            account
+        });
+        Self { device, read_only, limited }
+    }
 }
 
 impl Exports for OneDisk {
@@ -112,9 +138,11 @@ impl Exports for OneDisk {
     }
 
     fn open(&self, name: &str, _: Purpose, _: &Peer) -> Result<Export, Refusal> {
-        if !matches!(name, "" | "disk") {
-            return Err(Refusal::Unknown("there is only \"disk\"".to_owned()));
-        }
+        let account = match (name, &self.limited) {
+            ("" | "disk", _) => meter::Account::default(),
+            ("limited", Some(account)) => account.clone(),
+            _ => return Err(Refusal::Unknown("there is only \"disk\"".to_owned())),
+        };
         Ok(Export {
             device: Arc::clone(&self.device),
             description: "the disk of this example".to_owned(),
@@ -122,7 +150,7 @@ impl Exports for OneDisk {
             multi_conn: true,
             fast_zero: true,
             observer: Arc::new(Quiet),
-            account: meter::Account::default(),
+            account,
         })
     }
 }

@@ -10,10 +10,11 @@ use crate::run::{output, run};
 
 /// What a client counted.
 pub(super) struct Counted {
-    requests_per_second: f64,
+    pub(super) requests_per_second: f64,
     requests: f64,
     p50_us: f64,
-    p99_us: (f64, f64),
+    /// Of the connection whose requests take longest, and of the one whose take least.
+    pub(super) p99_us: (f64, f64),
 }
 
 /// A kind of load.
@@ -77,8 +78,28 @@ pub(super) fn blast(bench: &Bench, export: NbdExport, load: Load, seconds: u32) 
             .args([what, order, &load.bytes.to_string(), &load.depth.to_string(), &seconds.to_string()])
             .args([export.name, &load.connections.to_string()]),
     )?;
-    let found: serde_json::Value = serde_json::from_str(&text).context("nbd_blast printed no JSON")?;
-    let number = |name: &str| found[name].as_f64().with_context(|| format!("nbd_blast printed no {name}"));
+    blasted(&text)
+}
+
+/// `nbd_blast`'s sister over iSCSI.
+pub(super) fn iscsi_blast(bench: &Bench, disk: IscsiDisk, load: Load, seconds: u32) -> Result<Counted> {
+    let IscsiDisk { port, target, lun, initiator } = disk;
+    let order = if load.random { "random" } else { "sequential" };
+    let what = if load.writes { "write" } else { "read" };
+    let text = output(
+        Command::new(bench.example("examples/iscsi_blast"))
+            .arg(format!("127.0.0.1:{port}"))
+            .args([target, &lun.to_string(), initiator, what, order])
+            .args([&load.bytes.to_string(), &load.depth.to_string(), &seconds.to_string()]),
+    )?;
+    blasted(&text)
+}
+
+/// What both of them print.
+fn blasted(text: &str) -> Result<Counted> {
+    let found: serde_json::Value = serde_json::from_str(text).context("the cheap client printed no JSON")?;
+    let number =
+        |name: &str| found[name].as_f64().with_context(|| format!("the cheap client printed no {name}"));
     Ok(Counted {
         requests_per_second: number("requests_per_second")?,
         requests: number("requests")?,
@@ -127,37 +148,21 @@ pub(super) fn nbdcopy(export: NbdExport, load: Load, seconds: u32) -> Result<Cou
     Ok(Counted::plain(requests / started.elapsed().as_secs_f64(), requests))
 }
 
-/// qemu-img bench over NBD.
+/// qemu-img bench, reading in order. It takes a number of requests and no time: a short run says how many fit into that.
 pub(super) fn qemu_nbd(export: NbdExport, load: Load, seconds: u32) -> Result<Counted> {
-    qemu(&format!("driver=nbd,host=127.0.0.1,port={},export={}", export.port, export.name), load, seconds)
-}
-
-/// qemu-img bench over iSCSI.
-pub(super) fn qemu_iscsi(disk: IscsiDisk, load: Load, seconds: u32) -> Result<Counted> {
-    let IscsiDisk { port, target, lun, initiator } = disk;
-    let image = format!(
-        "driver=iscsi,transport=tcp,portal=127.0.0.1:{port},target={target},lun={lun},initiator-name={initiator}"
-    );
-    qemu(&image, load, seconds)
-}
-
-/// It takes a number of requests and no time: a short run says how many fit into the time. What is random for us goes in
-/// steps of 1 MiB and 4 KiB, which comes to every place once.
-fn qemu(image: &str, load: Load, seconds: u32) -> Result<Counted> {
-    let step = if load.random { load.bytes + (1 << 20) } else { load.bytes };
+    let image = format!("driver=nbd,host=127.0.0.1,port={},export={}", export.port, export.name);
     let run = |count: u64| -> Result<f64> {
         let text = output(
             Command::new("qemu-img")
                 .args(["bench", "-t", "none", "-c", &count.to_string(), "-d", &load.depth.to_string()])
-                .args(["-s", &load.bytes.to_string(), "-S", &step.to_string()])
-                .args(load.writes.then_some("-w"))
-                .args(["--image-opts", image]),
+                .args(["-s", &load.bytes.to_string(), "-S", &load.bytes.to_string()])
+                .args(["--image-opts", &image]),
         )?;
         let time =
             text.rsplit_once("completed in ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
         time.with_context(|| format!("qemu-img bench printed no time:\n{text}"))
     };
-    let trial = if load.random { 2000 } else { 64 };
+    let trial = 64;
     let trial_seconds = run(trial)?;
     let count = (f64::from(seconds) * trial as f64 / trial_seconds).clamp(trial as f64, 2e6);
     let took = run(count as u64)?;

@@ -6,7 +6,9 @@
 //! the same TCP, whatever the machine's settings are.
 mod clients;
 mod cold;
+mod counting;
 mod crowd;
+mod greedy;
 mod held;
 mod initiator;
 mod iscsi;
@@ -63,7 +65,7 @@ struct Row {
     measure: fn(&Bench) -> Result<Vec<Measure>>,
 }
 
-const ROWS: [Row; 13] = [
+const ROWS: [Row; 15] = [
     Row { name: "nbd-random", measure: nbd::random },
     Row { name: "nbd-latency", measure: nbd::latency },
     Row { name: "nbd-fio", measure: nbd::fio },
@@ -76,6 +78,8 @@ const ROWS: [Row; 13] = [
     Row { name: "iscsi-writes", measure: writes::over_iscsi },
     Row { name: "chain", measure: volume::chain },
     Row { name: "crowd", measure: crowd::measure },
+    Row { name: "greedy", measure: greedy::measure },
+    Row { name: "counting", measure: counting::measure },
     Row { name: "held", measure: held::measure },
 ];
 
@@ -93,7 +97,7 @@ pub(super) fn measure(arguments: &StreamArguments) -> Result<Vec<Measure>> {
         lab::packages::ensure(lab::packages::BENCH)?;
         build_program()?;
         run(&mut cargo(&["build", "--release", "--package", "nbd", "--bins", "--examples"]))?;
-        run(&mut cargo(&["build", "--release", "--package", "iscsi", "--examples"]))?;
+        run(&mut cargo(&["build", "--release", "--package", "iscsi", "--package", "meter", "--examples"]))?;
     }
     namespace::enter()?;
     let folder = target().join("bench");

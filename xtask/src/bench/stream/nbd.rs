@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::clients::{self, Counted, Load, NbdExport, SEQUENTIAL};
-use super::{Bench, Sample, of};
+use super::{Bench, Sample, greedy, of};
 use crate::bench::process::Server;
 use crate::bench::{Aim, Measure, median};
 use crate::run::output;
@@ -189,10 +189,20 @@ fn costs(
 pub(super) fn start_ours(bench: &Bench) -> Result<Contender> {
     let address = format!("127.0.0.1:{OUR_PORT}");
     let mut command = Command::new(bench.example("nbd_serve"));
-    command.arg(&address).arg(&bench.raw).arg("--read-only");
+    command.arg(&address).arg(&bench.raw).args(["--read-only", "--limit", &greedy::LIMIT_MIB.to_string()]);
     let server = Server::start(&mut command, OUR_PORT, &bench.folder.join("nbd-serve.log"))?;
     let export = NbdExport { port: OUR_PORT, name: "disk" };
     Ok(Contender { name: "Headwater".to_owned(), export, server })
+}
+
+/// Starts nbdkit.
+pub(super) fn start_nbdkit(bench: &Bench) -> Result<Contender> {
+    let port = NBDKIT_PORT.to_string();
+    let mut command = Command::new("nbdkit");
+    command.args(["-f", "-r", "-i", "127.0.0.1", "-e", "image", "-p", &port, "file"]).arg(&bench.raw);
+    let server = Server::start(&mut command, NBDKIT_PORT, &bench.folder.join("nbdkit.log"))?;
+    let export = NbdExport { port: NBDKIT_PORT, name: "image" };
+    Ok(Contender { name: version("nbdkit")?, export, server })
 }
 
 /// Starts all four; ours is the first.
@@ -204,8 +214,7 @@ fn start(bench: &Bench) -> Result<Vec<Contender>> {
         let export = NbdExport { port, name: "image" };
         Ok(Contender { name, export, server: Server::start(command, port, &log)? })
     };
-    let (nbdkit, qemu) = (NBDKIT_PORT.to_string(), QEMU_PORT.to_string());
-    let nbdkit_arguments = ["-f", "-r", "-i", "127.0.0.1", "-e", "image", "-p", nbdkit.as_str(), "file", raw];
+    let qemu = QEMU_PORT.to_string();
     let qemu_arguments = ["-f", "raw", "-r", "-t", "-e", "300", "-b", "127.0.0.1", "-x", "image", "-p"];
     let (config, pid_file) = (folder.join("nbd-server.conf"), folder.join("nbd-server.pid"));
     std::fs::write(
@@ -218,7 +227,7 @@ fn start(bench: &Bench) -> Result<Vec<Contender>> {
     nbd_server.arg("-C").arg(&config).arg("-p").arg(&pid_file);
     Ok(vec![
         start_ours(bench)?,
-        contender(version("nbdkit")?, NBDKIT_PORT, Command::new("nbdkit").args(nbdkit_arguments))?,
+        start_nbdkit(bench)?,
         contender(
             version("qemu-nbd")?.replace("version ", ""),
             QEMU_PORT,
