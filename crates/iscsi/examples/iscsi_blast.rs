@@ -185,24 +185,21 @@ impl Wire {
             header[32] = 0x25;
             self.headers.push((header, 0..0));
             self.send(&[])?;
+            let mut told = Vec::new();
             loop {
                 let answer = self.next_pdu()?;
                 self.note(&answer.header);
-                match (answer.header[0] & 0x3F, answer.header[3]) {
-                    (0x25, 0) if answer.data.len() >= 8 => {
-                        if u32_at(&answer.data, 4) != 512 {
-                            return Err("the disk's blocks are not of 512 bytes".into());
-                        }
-                        let blocks = u64::from(u32_at(&answer.data, 0)) + 1;
-                        if answer.header[1] & 1 == 0 {
-                            let status = self.next_pdu()?;
-                            self.note(&status.header);
-                        }
-                        return Ok(blocks);
+                let (opcode, status) = (answer.header[0] & 0x3F, answer.header[3]);
+                let ends = opcode == 0x21 || (opcode == 0x25 && answer.header[1] & 1 == 1);
+                told.extend_from_slice(if opcode == 0x25 { &answer.data } else { &[] });
+                if ends && status == 0 && told.len() >= 8 {
+                    if u32_at(&told, 4) != 512 {
+                        return Err("the disk's blocks are not of 512 bytes".into());
                     }
-                    (0x21, _) => break,
-                    // A ping, or whatever else needs no answer to be measured.
-                    _ => {}
+                    return Ok(u64::from(u32_at(&told, 0)) + 1);
+                }
+                if ends {
+                    break;
                 }
             }
         }

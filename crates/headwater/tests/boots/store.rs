@@ -1,7 +1,9 @@
 //! Stores that fail, hang or run full under a running machine: those of images, and those of write caches.
 use std::time::Duration;
 
-use lab::{FlakyDisk, FlakyFile};
+use lab::{Firmware, FlakyDisk, FlakyFile};
+use nbd::Errno;
+use nbd::client::{ChangeOptions, Client, ClientError, ConnectOptions, ServerAddress};
 
 use crate::site::{Device, Dhcp, Site, Storage, read_proof, write_proof};
 
@@ -61,21 +63,107 @@ fn store_that_fails_hangs_or_runs_full_is_told_to_the_machine_and_holds_up_no_ot
     assert_eq!(read_proof(&mut victim), "written before");
 }
 
-#[test]
-fn disk_of_the_write_caches_that_fails_or_hangs_is_told_to_the_machine_and_holds_up_no_other() {
-    let devices = [
-        Device::with("victim", 0, "write_cache = \"persistent\""),
-        Device::with("bystander", 1, "write_cache = \"memory\""),
-    ];
+/// Two devices, the first with a persistent write cache on a disk that fails when it is told to.
+fn site_on_a_flaky_disk(name: &str, devices: &[Device]) -> (Site, FlakyDisk) {
     let mut flaky = None;
     let image = lab::micro::micro().unwrap();
     let vdisks = vec![("golden", image.vhdx.clone())];
-    let mut site = Site::begin_with("cache-disk", Dhcp::Ours, image, &devices, |network| {
+    let site = Site::begin_with(name, Dhcp::Ours, image, devices, |network| {
         let disk = flaky.insert(FlakyDisk::begin(network, "caches", 256).unwrap());
-        Storage { vdisks, more: format!("[write_cache]\ndirectory = \"{}\"", disk.path().display()) }
+        let (caches, socket) = (disk.path().display(), network.socket("nbd"));
+        let nbd = format!("[nbd]\nunix_socket = \"{}\"", socket.display());
+        Storage { vdisks, more: format!("[write_cache]\ndirectory = \"{caches}\"\n{nbd}") }
     });
-    // Goes after the server, which has files on it.
-    let flaky = flaky.unwrap();
+    (site, flaky.unwrap())
+}
+
+fn keeper_and_bystander() -> [Device; 2] {
+    [
+        Device::with("victim", 0, "write_cache = \"persistent\""),
+        Device::with("bystander", 1, "write_cache = \"memory\""),
+    ]
+}
+
+/// A client of the device's next boot.
+fn next_boot(site: &Site, device: &Device) -> Client {
+    let mac = device.spec(Firmware::BiosIpxeRom).mac;
+    let url = format!("http://10.77.0.1:8080/v1/boot/script?mac={mac}&platform=pcbios");
+    let script = site.network.command("curl").args(["--silent", "--fail", &url]).output().unwrap();
+    let script = String::from_utf8_lossy(&script.stdout).into_owned();
+    let named = format!(":{}:b", device.name);
+    let boot = script.split_once(&named).and_then(|(_, rest)| rest.split_whitespace().next());
+    let boot = boot.unwrap_or_else(|| panic!("no boot in:\n{script}"));
+    let export = format!("device/{}@{boot}", device.name);
+    let address = ServerAddress::Unix(site.network.socket("nbd"));
+    Client::connect(&address, &ConnectOptions { export, ..ConnectOptions::default() }).unwrap()
+}
+
+const PIECE: usize = 64 * 1024;
+
+fn write(client: &mut Client, place: u64, value: u8) {
+    client.write(place, &[value; PIECE], ChangeOptions::default()).unwrap();
+}
+
+fn errno(result: Result<(), ClientError>) -> Option<Errno> {
+    match result {
+        Err(ClientError::Errno(errno)) => Some(errno),
+        other => panic!("no errno: {other:?}"),
+    }
+}
+
+fn holds(client: &mut Client, place: u64, value: u8) -> bool {
+    let mut bytes = vec![0; PIECE];
+    client.read(place, &mut bytes).unwrap();
+    bytes == [value; PIECE]
+}
+
+#[test]
+fn flush_to_a_disk_that_lost_writes_fails_until_the_next_boot_which_has_what_was_flushed() {
+    const KEPT: u64 = 1 << 20;
+    let devices = keeper_and_bystander();
+    let (mut site, flaky) = site_on_a_flaky_disk("cache-flush", &devices);
+    let [mut victim, mut bystander] = devices.each_ref().map(|device| next_boot(&site, device));
+    write(&mut victim, KEPT, 1);
+    victim.flush().unwrap();
+
+    flaky.store().hang(true).unwrap();
+    write(&mut victim, 0, 2);
+    let flush = std::thread::spawn(move || {
+        victim.flush().unwrap();
+        victim
+    });
+    for value in 0..20 {
+        write(&mut bystander, 0, value);
+        bystander.flush().unwrap();
+    }
+    assert!(!flush.is_finished(), "a flush ended on a disk that hangs");
+    flaky.store().hang(false).unwrap();
+    let mut victim = flush.join().unwrap();
+
+    flaky.store().fail(true).unwrap();
+    write(&mut victim, 0, 3);
+    assert_eq!(errno(victim.flush()), Some(Errno::Io));
+    write(&mut bystander, 0, 21);
+    bystander.flush().unwrap();
+    // The system tells of a lost write once, and would call the next flush a success.
+    flaky.store().fail(false).unwrap();
+    assert_eq!(errno(victim.flush()), Some(Errno::Io));
+    let told = site.server.service().wait_for_log("storage failed", ENDS_WITHIN).unwrap();
+    assert!(told.contains("victim"), "{told}");
+    drop(victim);
+
+    let mut victim = next_boot(&site, &devices[0]);
+    write(&mut victim, 0, 4);
+    victim.flush().unwrap();
+    assert!(holds(&mut victim, 0, 4) && holds(&mut victim, KEPT, 1) && holds(&mut bystander, 0, 21));
+    drop((victim, bystander));
+    assert!(site.server.terminate().unwrap().success());
+}
+
+#[test]
+fn disk_of_the_write_caches_that_fails_or_hangs_is_told_to_the_machine_and_holds_up_no_other() {
+    let devices = keeper_and_bystander();
+    let (mut site, flaky) = site_on_a_flaky_disk("cache-disk", &devices);
     let [mut victim, mut bystander] = site.boot_all(&devices);
     write_proof(&mut victim, "written before");
 
