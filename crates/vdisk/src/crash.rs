@@ -5,6 +5,7 @@
 //! then hold what it held at the last flush that had returned, or anything that was written to it since.
 #![allow(clippy::arithmetic_side_effects, reason = "a test that overflows fails, as it should")]
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use block::conformance::pattern;
@@ -20,7 +21,7 @@ use crate::fill::{CacheObserver, CacheUsage, FullCause};
 use crate::header::Header;
 use crate::identity::{BootId, HostBoot, ImageFingerprint, ImageIdentity};
 use crate::kind::WriteCacheKind;
-use crate::layout::Layout;
+use crate::layout::{Layout, WhichMap};
 use crate::persistent::{self, Kept};
 use crate::presence::PresenceMap;
 use crate::volume::Volume;
@@ -270,5 +271,8 @@ fn failed_flush_is_never_followed_by_one_that_succeeds() {
         let source = std::error::Error::source(&again).map(ToString::to_string).unwrap_or_default();
         assert!(source.contains("earlier flush failed"), "{again:?}");
     }
+    let ours = header(1);
+    let (_, map) = persistent::stored(&volume.file, Path::new("x"), &ours.device, ours.host_boot).unwrap();
+    assert_eq!(map, WhichMap::Flushed, "whoever comes next goes on with what was flushed");
     volume.abandon();
 }

@@ -205,6 +205,15 @@ impl CacheFile {
         self.bytes.sync_data()
     }
 
+    /// Has what was written and is in memory alone read from the disk when it is needed again. What has still to be written
+    /// stays.
+    pub(crate) fn forget_pages(&self) {
+        if let Some(file) = &self.system {
+            // Advice: where it is not taken, there is nothing else to do.
+            let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+        }
+    }
+
     /// Takes the file for this opening of it alone; `false` where another one has it. The system lets go of it when
     /// the file is closed, so also when the process dies.
     pub(crate) fn lock(&self) -> io::Result<bool> {

@@ -98,6 +98,9 @@ impl fmt::Display for ImageIdentity {
 pub(crate) struct HostBoot(pub(crate) [u8; 16]);
 
 impl HostBoot {
+    /// None that ever was: the file is as after a crash of the host.
+    pub(crate) const NONE: Self = Self([0; 16]);
+
     /// The boot that is running.
     pub(crate) fn current() -> std::io::Result<Self> {
         let text = std::fs::read_to_string(HOST_BOOT_PATH)?;

@@ -13,7 +13,8 @@
 //! before, what is old has the data of before, since clusters have fixed places that nothing else is ever written to.
 //!
 //! Where the wait for the disk fails, nothing is known of what was written since the last one (the system tells of a
-//! failed write once and forgets the page), so every later flush is refused as well.
+//! failed write once and forgets the page), so every later flush is refused as well, and whoever opens the file next goes
+//! on with the second map, as after a crash of the host.
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -107,6 +107,10 @@ pub(crate) fn trusted(file: &CacheFile, path: &Path, new: Header) -> Result<(Hea
     if header.image != new.image {
         return Err(NotKept::ImageChanged { stored: header.image, found: new.image });
     }
+    if which == WhichMap::Flushed {
+        // After a failed flush memory may show what the disk has not, until it is read anew.
+        file.forget_pages();
+    }
     Ok((new, Kept::load(file, path, &header, which)?))
 }
 

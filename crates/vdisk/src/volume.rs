@@ -253,6 +253,15 @@ impl Volume {
         directory::sync_directory(&self.directory)
     }
 
+    /// A flush has failed: which of the data are on the disk is as unknown as after a crash of the host. Whoever opens the
+    /// file next, in this process or another, is to go on with what was flushed before.
+    fn distrust(&self) {
+        let header = Header { host_boot: HostBoot::NONE, ..self.header.clone() };
+        if let Err(error) = self.file.write(self.layout.header_start(), &header.encode()) {
+            tracing::warn!(device = %self.header.device, %error, "a failed flush could not be noted in the write cache");
+        }
+    }
+
     fn report(&self, refused: Option<FullCause>) {
         self.fill.report(refused, &self.header.device, &*self.observer);
     }
@@ -372,9 +381,10 @@ impl BlockDevice for Volume {
         match patience {
             _ if lasting.is_flushed() => Ok(()),
             Patience::Now => Err(BlockError::WouldBlock),
-            Patience::Blocking => lasting
-                .flush(&self.file, self.layout, &self.map)
-                .map_err(|source| storage_error(ByteOffset::ZERO, 0, source)),
+            Patience::Blocking => lasting.flush(&self.file, self.layout, &self.map).map_err(|source| {
+                self.distrust();
+                storage_error(ByteOffset::ZERO, 0, source)
+            }),
         }
     }
 
