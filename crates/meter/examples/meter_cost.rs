@@ -5,14 +5,16 @@
 //! ```
 //!
 //! Prints nanoseconds for each request, with latencies that wander over the buckets as real ones do. The servers look at
-//! the clock once for all requests that they answer in one go; here that is for each eight.
+//! the clock once for all requests that they answer in one go; here that is for each eight. It is the least of some rounds:
+//! whatever else uses the processor can only add to it.
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use meter::{Kind, Meter, Request};
+use meter::{Kind, Meter, Recorder, Request};
 
-const REQUESTS: u32 = 20_000_000;
+const REQUESTS: u32 = 1_000_000;
+const ROUNDS: u32 = 20;
 
 /// Requests for which there is one look at the clock.
 const TOGETHER: u32 = 8;
@@ -20,6 +22,13 @@ const TOGETHER: u32 = 8;
 fn main() {
     let meter = Arc::new(Meter::default());
     let mut recorder = meter.open();
+    let least = (0..ROUNDS).map(|_| round(&mut recorder)).min().unwrap_or_default();
+    println!("{:.2} ns a request", least.as_secs_f64() * 1e9 / f64::from(REQUESTS));
+    println!("{} requests counted", meter.totals().all_kinds().requests);
+}
+
+/// How long it takes to count so many requests.
+fn round(recorder: &mut Recorder) -> Duration {
     let mut state = 1_u64;
     let started = Instant::now();
     for number in 0..REQUESTS {
@@ -35,7 +44,5 @@ fn main() {
         recorder.begin();
         recorder.record(black_box(&Request { kind, bytes: 4096, latency, ok: true, waited: false }));
     }
-    let took = started.elapsed();
-    println!("{:.2} ns a request", took.as_secs_f64() * 1e9 / f64::from(REQUESTS));
-    println!("{} requests counted", meter.totals().all_kinds().requests);
+    started.elapsed()
 }
