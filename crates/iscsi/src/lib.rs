@@ -10,6 +10,8 @@
 //! reads straight into the connection's output between two PDU headers ([`block::Patience::Now`]); what cannot goes
 //! to a pool of workers ([`block::Patience::Blocking`]).
 //!
+//! [`initiator`] is the other side, as far as measuring targets needs it.
+//!
 //! Who may log in to what, and what it finds there, is decided by the owner: see [`directory`].
 #![deny(
     clippy::unwrap_used,
@@ -22,6 +24,7 @@
 
 pub mod directory;
 pub mod fuzzing;
+pub mod initiator;
 mod limits;
 mod login;
 mod pdu;

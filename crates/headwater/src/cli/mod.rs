@@ -28,7 +28,7 @@ pub use image::{
 };
 pub use init::InitArgs;
 pub use media::{MediaArgs, MediaCreateArgs, MediaVerb, Order};
-pub use trace::{RecordArgs, ShowArgs, TraceArgs, TraceVerb};
+pub use trace::{RecordArgs, ReplayArgs, ShowArgs, StageChoice, TraceArgs, TraceVerb};
 
 use crate::commands::farm::nouns::CHANGEABLE;
 

@@ -1,7 +1,7 @@
 //! The command line of `headwater trace`.
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::{ClientArgs, Output};
 
@@ -20,6 +20,8 @@ pub enum TraceVerb {
     Record(RecordArgs),
     /// What a trace shows: sizes, order, depth, re-reads, hot ranges
     Show(ShowArgs),
+    /// Send the requests of a trace to a server again, and measure its answers
+    Replay(ReplayArgs),
 }
 
 /// `headwater trace record`.
@@ -55,4 +57,37 @@ pub struct ShowArgs {
     /// How many hot ranges and pauses
     #[arg(long, value_name = "COUNT", default_value_t = 8)]
     pub most: usize,
+}
+
+/// `headwater trace replay`.
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// The trace
+    pub file: PathBuf,
+    /// The disk: nbd://HOST[:PORT]/EXPORT, nbd+unix:///EXPORT?socket=PATH or iscsi://HOST[:PORT]/TARGET[/LUN]
+    pub server: String,
+    /// How many clients replay it at once, each over a connection of its own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub clients: u16,
+    /// Wait between requests as long as the recorded machine did
+    #[arg(long)]
+    pub think: bool,
+    /// Only the requests of the firmware, or of the operating system
+    #[arg(long, value_enum)]
+    pub stage: Option<StageChoice>,
+    /// Send writes and discards, too: WHAT IS ON THE DISK IS LOST
+    #[arg(long)]
+    pub write: bool,
+    /// How to print
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
+}
+
+/// A stage, as it is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StageChoice {
+    /// The firmware's requests
+    First,
+    /// The operating system's
+    Second,
 }

@@ -1,5 +1,6 @@
 //! `headwater trace`: block requests, recorded, looked at, replayed.
 mod record;
+mod replay;
 mod show;
 
 use std::fs::File;
@@ -21,6 +22,7 @@ pub async fn run(args: TraceArgs) -> anyhow::Result<String> {
     match args.verb {
         TraceVerb::Record(args) => record::record(args).await,
         TraceVerb::Show(args) => show::show(&args),
+        TraceVerb::Replay(args) => replay::replay(args).await,
     }
 }
 
