@@ -1,7 +1,7 @@
 //! What was slow about a boot, in plain sentences with their share of its time, and what helps.
 //!
 //! Each rule looks at the record alone and says nothing unless it took enough of the boot to be worth an administrator's
-//! time ([`WORTH_MS`], [`WORTH_PERCENT`]) or is an error. Rules do not exclude each other: shares of different findings may overlap.
+//! time (half a second, and 3 %) or is an error. Rules do not exclude each other: shares of different findings may overlap.
 use serde::{Deserialize, Serialize};
 
 use super::counters::StageTotals;

@@ -5,7 +5,7 @@
 //! it ended with, which is what makes "so much of the stage was small reads" more than a guess.
 //!
 //! What is read again is *sampled*: an exact account would need a bit for each sector of each device. One piece of the disk in
-//! [`SAMPLED_OF`] is watched, by a hash of its place, with a bit for each of its sectors; 8 KiB a stage in all.
+//! sixteen is watched, by a hash of its place, with a bit for each of its sectors; 8 KiB a stage in all.
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

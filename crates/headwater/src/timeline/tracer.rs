@@ -204,7 +204,7 @@ impl Tracer {
 }
 
 impl Switch {
-    /// Whether requests are to be [`push`](Self::push)ed.
+    /// Whether requests are recorded now.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.on.load(Relaxed)
