@@ -75,6 +75,20 @@ done
 (cd "$root/tmp" && APT_CONFIG=$MMDEBSTRAP_APT_CONFIG apt-get -o APT::Sandbox::User=root download fio)
 dpkg-deb --fsys-tarfile "$root"/tmp/fio_*.deb | tar -x -C "$root" ./usr/bin/fio
 rm "$root"/tmp/fio_*.deb
+# A host key of its own for each machine, made when somebody connects for the first time: the image has none.
+rm -f "$root"/etc/ssh/ssh_host_*
+mkdir -p "$units/ssh.service.d" "$units/sockets.target.wants"
+cat >"$units/ssh.service.d/lab.conf" <<'UNIT'
+[Service]
+# sshd checks its configuration first, and wants a key for that.
+ExecStartPre=
+ExecStartPre=/bin/sh -c '[ -s /etc/ssh/ssh_host_ed25519_key ] || ssh-keygen -q -t ed25519 -N "" -f /etc/ssh/ssh_host_ed25519_key'
+ExecStartPre=/usr/sbin/sshd -t
+UNIT
+rm -f "$units/multi-user.target.wants/ssh.service"
+ln -sf /lib/systemd/system/ssh.socket "$units/sockets.target.wants/ssh.socket"
+mkdir -p "$root/etc/initramfs-tools/scripts/local-bottom"
+install -m 755 "$files/headwater-identity" "$root/etc/initramfs-tools/scripts/local-bottom/headwater"
 version=$(basename "$root"/boot/vmlinuz-*)
 version=${version#vmlinuz-}
 chroot "$root" update-initramfs -u -k "$version"

@@ -81,6 +81,8 @@ const BTRFS: Package =
 const POSTGRESQL: Package =
     package("postgresql", "/usr/lib/postgresql/15/bin/initdb", "is the farm catalogue's other database");
 const NFTABLES: Package = package("nftables", "/usr/sbin/nft", "is the packet filter that doctor looks at");
+const OPENSSH: Package =
+    package("openssh-client", "/usr/bin/ssh-keyscan", "asks guests for their host keys and logs in to them");
 const BINUTILS: Package = package("binutils", "/usr/bin/as", "assembles the loaders of boot media anew");
 const TIME: Package = package("time", "/usr/bin/time", "measures the memory of programs");
 
@@ -95,7 +97,7 @@ pub const TEST: &[Package] = &[
     MMDEBSTRAP, FDISK, E2FSPROGS, DOSFSTOOLS, MTOOLS, GRUB, GRUB_BIOS, GRUB_UEFI, ZSTD, XZ, KMOD, CPIO,
     QEMU_UTILS, QEMU, OVMF, IPXE_ROMS, IPXE, IPROUTE, UTIL_LINUX, DNSMASQ, OPEN_ISCSI, LIBISCSI, QEMU_ISCSI,
     SEVEN_ZIP, LIBVHDI, TGT, BUSYBOX, TFTP, CURL, PYTHON, LIBNBD, NBDKIT, NBDSH, GNUTLS, FIO, XFSPROGS,
-    BTRFS, POSTGRESQL, NFTABLES, BINUTILS,
+    BTRFS, POSTGRESQL, NFTABLES, BINUTILS, OPENSSH,
 ];
 
 /// What `cargo xtask bench` needs.

@@ -8,6 +8,7 @@ mod faults;
 mod figures;
 mod firmware;
 mod hostile;
+mod identity;
 mod kernels;
 mod media;
 mod nbd_root;

@@ -172,6 +172,11 @@ impl Site {
         (output.status.success(), String::from_utf8_lossy(&said).into_owned())
     }
 
+    /// Runs a program on the server's host, in its network.
+    pub(crate) fn run(&self, program: &str, arguments: &[&str]) -> String {
+        stdout(self.network.command(program).args(arguments))
+    }
+
     /// The image file's hash: it must never change.
     pub(crate) fn image_hash(&self) -> String {
         hash(&self.image.vhdx)

@@ -6,6 +6,9 @@
 //! `{"mac": "52:54:00:77:00:10", "uptime_seconds": 21.53}`, to port 8080 of the iSCSI target's address or to
 //! `headwater.ready=URL` of the kernel's command line), and a root shell waits on the serial line.
 //!
+//! Before its init starts, the initramfs asks the server who the machine is (`golden-identity.sh`): host name, machine id
+//! and the SSH keys that may log in are the device's own, and sshd makes a host key when somebody connects for the first time.
+//!
 //! Its initramfs can take the root from an NBD server, too (`nbdroot=`, by Debian's own script), and it has fio.
 use std::path::{Path, PathBuf};
 
@@ -19,7 +22,7 @@ use crate::progress::Progress;
 /// What the line on the serial console begins with when the guest is up.
 pub const READY: &str = "GOLDEN-READY";
 
-const PACKAGES: [&str; 23] = [
+const PACKAGES: [&str; 24] = [
     "systemd-sysv",
     "udev",
     "kmod",
@@ -33,6 +36,7 @@ const PACKAGES: [&str; 23] = [
     "passwd",
     "login",
     "nbd-client",
+    "openssh-server",
     // What fio is linked with; fio itself the customize hook unpacks, since its package wants Python.
     "libaio1",
     "libgfapi0",
@@ -52,11 +56,12 @@ const PAYLOAD_BLOCK_MIB: u64 = 16;
 
 const SETUP: &str = include_str!("../../assets/golden-setup.sh");
 const CUSTOMIZE: &str = include_str!("../../assets/golden-customize.sh");
-/// What goes into /usr/local/sbin.
-const PROGRAMS: [(&str, &str); 3] = [
+/// What goes into /usr/local/sbin, and the last one into the initramfs.
+const PROGRAMS: [(&str, &str); 4] = [
     ("golden-ready", include_str!("../../assets/golden-ready.sh")),
     ("headwater-ready", super::micro::READY_BEACON),
     ("iscsi-identity", super::micro::ISCSI_IDENTITY),
+    ("headwater-identity", include_str!("../../assets/golden-identity.sh")),
 ];
 
 /// Gives the golden image, from the cache in [`home`](crate::home) or built (one to two minutes).
