@@ -12,6 +12,7 @@ use farm::model::{
     Access, AccessMode, ObjectKind, Revision, Store, StoreId, Stored, Version, VersionId, VersionState,
 };
 use farm::rules::Refusal;
+use farm::rules::entitlement::children;
 use farm::rules::files::compare;
 use farm::rules::permission::Action;
 use serde::Serialize;
@@ -140,7 +141,8 @@ pub(crate) fn all(control: &Control) {
 /// Takes a version's file for what it is: from now on this is what it should look like.
 ///
 /// # Errors
-/// [`Code::Refused`] of a version that was not changed, [`Code::FileChanged`] of one whose file is not there,
+/// [`Code::Refused`] of a version that was not changed, or that others stand on: what they hold means something on what it
+/// was, and they recognise it by that; [`Code::FileChanged`] of one whose file is not there,
 /// [`Code::FileDamaged`] of one that is no image any more.
 pub fn accept(
     control: &Control,
@@ -153,6 +155,17 @@ pub fn accept(
         let vdisk = changeable(change, by, old.vdisk)?;
         if old.state != VersionState::Changed {
             return Err(Refusal::AlreadySo(old.number).into());
+        }
+        let stand = children(&change.versions(old.vdisk)?, old.number);
+        if !stand.is_empty() {
+            let names: Vec<String> = stand.iter().map(|number| format!("version {number}")).collect();
+            let why = format!(
+                "{} stands on {} as that was published, and would mean something else on what it is now",
+                names.join(", "),
+                called(&vdisk, &old)
+            );
+            let hint = "bring the file back as it was, or delete first what stands on it";
+            return Err(ControlError::new(Code::Refused, why).hint(hint));
         }
         let folder = folder(change, control.server(), &vdisk)?;
         let mark = marks::of_file(&folder.join(old.file.as_str()))?;

@@ -77,6 +77,10 @@ impl Manifest {
     /// [`Code::BadValue`] with the field and the rule.
     pub fn read(folder: &Path) -> Result<Self, ControlError> {
         let path = folder.join(MANIFEST);
+        if !path.exists() {
+            let why = format!("there is no export in {}: it has no {MANIFEST}", folder.display());
+            return Err(ControlError::bad_value("folder", why));
+        }
         let failed = |error| ControlError::file(&path, "read", &error);
         let file = std::fs::File::open(&path).map_err(failed)?;
         let mut text = String::new();

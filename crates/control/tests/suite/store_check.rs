@@ -97,3 +97,20 @@ fn image_of_another_format_is_left_to_who_opens_it() {
     inspect::store(&farm.control, &farm.by(), farm.store).unwrap();
     assert_eq!(farm.version(vdisk, 0).state, VersionState::Ready);
 }
+
+#[test]
+fn file_that_others_stand_on_is_not_taken_for_what_it_became() {
+    let farm = Farm::new();
+    let vdisk = farm.vdisk("golden", Format::Vhdx);
+    farm.update(vdisk, 1 << 20, 2);
+    let as_published = std::fs::read(farm.path("golden.vhdx")).unwrap();
+    write(&farm.path("golden.vhdx"), 2 << 20, 9);
+    inspect::store(&farm.control, &farm.by(), farm.store).unwrap();
+    let changed = farm.version(vdisk, 0);
+    assert_eq!(changed.state, VersionState::Changed);
+    let error = inspect::accept(&farm.control, &farm.by(), changed.id, changed.revision).unwrap_err();
+    assert!(error.code == Code::Refused && error.message.contains("version 1 stands on"), "{error}");
+    std::fs::write(farm.path("golden.vhdx"), as_published).unwrap();
+    inspect::store(&farm.control, &farm.by(), farm.store).unwrap();
+    assert_eq!(farm.version(vdisk, 0).state, VersionState::Ready);
+}

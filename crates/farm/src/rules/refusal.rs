@@ -18,9 +18,7 @@ pub enum Refusal {
     )]
     Private,
     /// There is a maintenance version already.
-    #[error(
-        "version {0} is under maintenance, and there can be one such version: promote or delete it first"
-    )]
+    #[error("version {0} is under maintenance: promote or delete it first")]
     UnderMaintenance(VersionNumber),
     /// The version is not what it should be.
     #[error("version {number} is {}: {}", state.word(), remedy(*state))]

@@ -166,6 +166,34 @@ pub(super) fn adoption(store: &str, plan: &Value) -> String {
     text
 }
 
+/// A store as its server found it: what is not what it should be, and what belongs to nobody.
+pub(super) fn inspection(report: &Value) -> String {
+    let text = |value: &Value, key: &str| cell(key, at(value, key));
+    if let Some(why) = report.get("unreachable").and_then(Value::as_str) {
+        return format!("{} cannot be used: {}\n", text(report, "folder"), name(why));
+    }
+    let mut told = format!(
+        "{}: {} of {} free; versions whose files are what they were: {}\n",
+        text(report, "folder"),
+        text(report, "free_bytes"),
+        text(report, "size_bytes"),
+        text(report, "sound")
+    );
+    for finding in report.get("findings").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default() {
+        told.push_str(&format!(
+            "  {}, {}, is {}: {}\n",
+            text(finding, "version"),
+            text(finding, "file"),
+            text(finding, "state"),
+            text(finding, "differences")
+        ));
+    }
+    if at(report, "strangers").as_array().is_some_and(|strangers| !strangers.is_empty()) {
+        told.push_str(&format!("Files of no version: {}\n", text(report, "strangers")));
+    }
+    told
+}
+
 /// The property that a key names; null where there is none.
 fn at<'v>(item: &'v Value, key: &str) -> &'v Value {
     let mut value = item;

@@ -69,7 +69,9 @@ impl Server {
             if ENDED.contains(&state) {
                 bar.finish_and_clear();
                 if state != "done" {
-                    bail!("task {number} ({}) {state}: {}", text(&task, "kind"), text(&task, "result"));
+                    let why = Some(text(&task, "result")).filter(|why| *why != state);
+                    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+                    bail!("task {number} ({}) {state}{why}", text(&task, "kind"));
                 }
                 return self.row(&TASK, &task);
             }

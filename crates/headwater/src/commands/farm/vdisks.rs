@@ -33,7 +33,11 @@ impl Server {
             }
             StoreVerb::Inspect { store } => {
                 let found = self.find(&STORE, &store).await?;
-                self.print(&self.ask(Method::POST, &format!("{}/inspect", found.path), None).await?)
+                let report = self.ask(Method::POST, &format!("{}/inspect", found.path), None).await?;
+                match self.format {
+                    Format::Table => Ok(print::inspection(&report)),
+                    Format::Json | Format::Csv => self.print(&report),
+                }
             }
         }
     }

@@ -87,7 +87,9 @@ fn gather_from(args: &InitArgs, mut ask: Option<Ask<'_>>) -> anyhow::Result<Answ
         let path = PathBuf::from(text);
         if path.is_absolute() { Ok(path) } else { bail!("\"{text}\" is not an absolute path") }
     };
-    let shown = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+    // As every program takes paths of its command line: from where it is run.
+    let whole = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+    let shown = |path: &Option<PathBuf>| path.as_ref().map(|path| whole(path).display().to_string());
     let farm = answer("Name of the farm", &args.farm, "Headwater", &mut ask, name)?;
     let site = answer("Name of this site", &args.site, "Main", &mut ask, name)?;
     let server =
