@@ -216,15 +216,11 @@ fn places(change: &mut Change<'_>) -> Result<ServerId, farm::catalogue::Catalogu
         paths,
     })?;
     for number in 0..COLLECTIONS {
-        change.create(Collection {
-            name: Text::new(&format!("Room {number:02}"))?,
-            site: if number < COLLECTIONS / 2 { berlin } else { bonn },
-            description: none()?,
-            disabled: false,
-            template: None,
-            newcomers: None,
-            guest: farm::model::GuestSettings::default(),
-        })?;
+        change.create(Collection::plain(
+            Text::new(&format!("Room {number:02}"))?,
+            if number < COLLECTIONS / 2 { berlin } else { bonn },
+            none()?,
+        ))?;
     }
     for number in 0..VDISKS {
         let cache = WriteCache {
@@ -237,6 +233,7 @@ fn places(change: &mut Change<'_>) -> Result<ServerId, farm::catalogue::Catalogu
             store: store.id,
             description: none()?,
             menu_text: None,
+            asks_login: false,
             mode: AccessMode::Standard(cache),
             override_version: None,
             server: None,

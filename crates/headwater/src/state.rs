@@ -1,4 +1,5 @@
 //! What must outlive a restart of the server: small files, written whole and swapped in.
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::DeviceName;
 use crate::stream::boot_disk::BootDisk;
+use crate::stream::menu::Picked;
 
 /// The largest state file that is read.
 const MAX_FILE_BYTES: u64 = 64 << 10;
@@ -18,6 +20,9 @@ pub struct DeviceState {
     pub current: Option<String>,
     /// Boots whose scripts were handed out since, and that nobody has logged in to, oldest first.
     pub handed_out: Vec<String>,
+    /// What was picked in the boot menu for those of them that are not what boots without a choice.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub picked: BTreeMap<String, Picked>,
     /// What the current boot runs on. None: it began before that was remembered.
     #[serde(default)]
     pub disk: Option<BootDisk>,
@@ -102,9 +107,11 @@ mod tests {
         let states = DeviceStates::new(dir.path());
         let device = DeviceName::parse("lab-01").unwrap();
         assert_eq!(states.load(&device).unwrap(), DeviceState::default());
+        let picked = Picked { vdisk: farm::model::Id::new(7).unwrap(), version: None };
         let state = DeviceState {
             current: Some("b1".into()),
             handed_out: vec!["b2".into()],
+            picked: BTreeMap::from([("b2".into(), picked)]),
             disk: None,
             unsettled: true,
             secrets_told: Some("b1".into()),

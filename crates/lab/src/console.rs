@@ -99,6 +99,32 @@ impl Console {
         }
     }
 
+    /// Waits for a text in a line, from number `next` on, or behind the last one; `next` then is the number of the line after
+    /// it.
+    pub(crate) fn wait_for_screen(&self, next: &mut usize, timeout: Duration, text: &str) -> Waited {
+        let deadline = Instant::now() + timeout;
+        let mut state = self.lock();
+        loop {
+            while let Some(line) = state.lines.get(*next) {
+                *next += 1;
+                if line.text.contains(text) {
+                    return Waited::Found(line.clone());
+                }
+            }
+            if state.unfinished.contains(text) {
+                return Waited::Found(Line { at: Duration::ZERO, text: state.unfinished.clone() });
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if state.ended {
+                return Waited::Ended;
+            }
+            if left.is_zero() {
+                return Waited::TimedOut;
+            }
+            state = self.0.1.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
     /// The lines from number `from` on.
     pub(crate) fn lines(&self, from: usize) -> Vec<Line> {
         self.lock().lines.get(from..).unwrap_or_default().to_vec()

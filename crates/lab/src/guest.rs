@@ -87,6 +87,8 @@ pub enum MediaKind {
     Disk,
     /// As a virtio disk that the machine may write; what it has written goes with it.
     SystemDisk,
+    /// As a virtio disk of the machine's own, behind the network in its boot order.
+    OwnDisk,
 }
 
 /// A device to start.
@@ -212,6 +214,34 @@ impl Guest {
             Waited::Ended => self.ending(&format!("waiting for a line with {texts:?}")),
         };
         bail!(self.failure(&what))
+    }
+
+    /// Waits until this text is on the screen since the last line that was waited for, on a line that has ended or not: a
+    /// menu draws its lines by moving the cursor.
+    ///
+    /// # Errors
+    /// Where the time is over or the device has ended, with the last lines.
+    pub fn wait_for_screen(&mut self, text: &str, timeout: Duration) -> Result<()> {
+        match self.console.wait_for_screen(&mut self.next_line, timeout, text) {
+            Waited::Found(_) => Ok(()),
+            Waited::TimedOut => {
+                bail!(self.failure(&format!("no {text:?} on the screen within {} s", timeout.as_secs())))
+            }
+            Waited::Ended => {
+                let what = self.ending(&format!("waiting for {text:?} on the screen"));
+                bail!(self.failure(&what))
+            }
+        }
+    }
+
+    /// Presses these keys on the serial line's keyboard; `\r` is the Enter key.
+    ///
+    /// # Errors
+    /// Where the guest has ended.
+    pub fn press(&mut self, keys: &str) -> Result<()> {
+        write!(self.keyboard, "{keys}")
+            .and_then(|()| self.keyboard.flush())
+            .with_context(|| format!("guest {}: cannot type into its serial line", self.name))
     }
 
     /// Runs a shell command in the guest's root shell and gives what it wrote (standard error too).
@@ -464,6 +494,7 @@ fn media_arguments(media: &Media) -> Vec<String> {
         MediaKind::Cd => "ide-cd,drive=media,bootindex=0",
         MediaKind::UsbStick => "usb-storage,drive=media,bootindex=0",
         MediaKind::Disk | MediaKind::SystemDisk => "virtio-blk-pci,drive=media,bootindex=0",
+        MediaKind::OwnDisk => "virtio-blk-pci,drive=media,bootindex=1",
     };
     let mut words = vec!["-drive", &drive, "-device", device];
     if media.kind == MediaKind::UsbStick {

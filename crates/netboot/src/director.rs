@@ -101,8 +101,80 @@ pub enum BootPlan {
     Kernel(KernelBoot),
     /// Show a message, and ask again after so many seconds: others boot first.
     Wait(String, u32),
+    /// Ask what to boot, and come back with it.
+    Menu(MenuPlan),
+    /// Wait a moment for a key that calls for the menu, and come back with that or with the default.
+    MenuKey(MenuKeyPlan),
+    /// Ask who somebody is, and come back with that.
+    LogIn(LogInPlan),
+    /// Boot from the machine's own disk.
+    LocalDisk,
     /// Show a message and go no further: no such device, no image, a lost write cache.
     Refuse(String),
+}
+
+/// A boot menu. Its texts are for people; the words of choices come back as [`ScriptRequest::choice`], and are made of
+/// letters, digits and hyphens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MenuPlan {
+    /// The first line.
+    pub title: String,
+    /// What there is to choose.
+    pub items: Vec<MenuItem>,
+    /// The word of what is chosen when nobody does.
+    pub default: String,
+    /// After how many seconds without a key the default is taken; 0: never.
+    pub wait_s: u16,
+}
+
+/// A line of a boot menu.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MenuItem {
+    /// The word that it comes back with.
+    pub choice: String,
+    /// Its text.
+    pub text: String,
+}
+
+/// The word that comes back where somebody has called for the menu.
+pub const MENU_CHOICE: &str = "menu";
+
+/// A moment to call for the boot menu.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MenuKeyPlan {
+    /// The first line.
+    pub title: String,
+    /// The word of what is chosen when nobody presses the key.
+    pub default: String,
+    /// How many seconds.
+    pub wait_s: u16,
+}
+
+/// A question for user and password, which come back as [`ScriptRequest::log_in`], together with the choice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogInPlan {
+    /// What it is asked for.
+    pub title: String,
+    /// The word of what was chosen.
+    pub choice: String,
+    /// Why the last answer did not do.
+    pub refused: Option<String>,
+}
+
+/// A user and a password, as somebody typed them at a machine.
+#[derive(Clone, PartialEq, Eq)]
+pub struct LogIn {
+    /// The user.
+    pub user: String,
+    /// The password.
+    pub password: String,
+}
+
+impl std::fmt::Debug for LogIn {
+    /// Without the password.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogIn").field("user", &self.user).finish_non_exhaustive()
+    }
 }
 
 /// A disk to boot from.
@@ -161,6 +233,12 @@ pub struct ScriptRequest {
     pub platform: Option<String>,
     /// Its SMBIOS UUID, as iPXE prints it.
     pub uuid: Option<String>,
+    /// The word of what was chosen in its boot menu; [`MENU_CHOICE`]: the menu. `None`: it asks for the first time.
+    pub choice: Option<String>,
+    /// Who somebody at the machine says to be.
+    pub log_in: Option<LogIn>,
+    /// How it has reached us: `http://10.0.0.1:8080`.
+    pub base: String,
     /// Where it asks from.
     pub peer: SocketAddr,
     /// The address of ours that it reached: what it can reach for the rest, too.

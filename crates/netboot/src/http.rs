@@ -3,10 +3,13 @@
 //! - `GET /v1/boot/script?mac=...&platform=...&uuid=...`: the script that carries out the director's plan. Without a `mac`:
 //!   a script that asks again with iPXE's settings, for iPXE that was not started by our DHCP. Boot media add the number of
 //!   their format (`media`).
+//!   `choice`: what was chosen in the machine's boot menu. With `login`, user and password are asked for (RFC 7617).
 //! - `GET` or `HEAD /boot/NAME`: a boot file, with length and ranges (UEFI asks for the length first).
 //!
 //! The program merges [`router`] with its own routes and serves it with
 //! `into_make_service_with_connect_info::<SocketAddr>()`.
+mod basic;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +25,7 @@ use axum::routing::get;
 use hyper::body::{Frame, SizeHint};
 
 use crate::boot_files::BootFiles;
-use crate::director::{BootStep, Director, MacAddress, ScriptRequest};
+use crate::director::{BootStep, Director, LogIn, MacAddress, ScriptRequest};
 use crate::limits::LogGate;
 use crate::neighbours::Neighbours;
 use crate::script;
@@ -34,6 +37,8 @@ pub const BOOT_PATH: &str = "/boot/";
 const CHUNK_BYTES: usize = 64 << 10;
 /// The longest platform or UUID in a query: a UUID has 36 characters.
 const MAX_WORD_BYTES: usize = 36;
+/// The longest name of this server in a request: RFC 1035 §2.3.4, and a port.
+const MAX_HOST_BYTES: usize = 259;
 
 /// What the services share.
 #[derive(Clone)]
@@ -75,7 +80,39 @@ impl HttpState {
 async fn boot_script(
     State(state): State<Arc<HttpState>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    headers: HeaderMap,
     Query(query): Query<Vec<(String, String)>>,
+) -> Response {
+    let log_in = headers.get(header::AUTHORIZATION).and_then(|value| basic::parse(value.to_str().ok()?));
+    let asks = query.iter().any(|(name, _)| name == "login");
+    if asks && log_in.is_none() {
+        // iPXE shows what was typed when it is asked for it, and not before.
+        let challenge = [(header::WWW_AUTHENTICATE, "Basic realm=\"Headwater\"")];
+        return (StatusCode::UNAUTHORIZED, challenge, "log in\n").into_response();
+    }
+    script_for(&state, peer, &headers, &query, log_in.filter(|_| asks))
+}
+
+/// How a client has reached us, as it says itself; else by `local`, where that must do.
+fn base(headers: &HeaderMap, local: IpAddr) -> String {
+    let harmless =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b':' | b'[' | b']');
+    let said = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let said =
+        said.filter(|host| !host.is_empty() && host.len() <= MAX_HOST_BYTES && host.bytes().all(harmless));
+    match (said, local) {
+        (Some(host), _) => format!("http://{host}"),
+        (None, IpAddr::V4(local)) => format!("http://{local}"),
+        (None, IpAddr::V6(local)) => format!("http://[{local}]"),
+    }
+}
+
+fn script_for(
+    state: &HttpState,
+    peer: SocketAddr,
+    headers: &HeaderMap,
+    query: &[(String, String)],
+    log_in: Option<LogIn>,
 ) -> Response {
     let value = |key: &str| query.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str());
     let text = match value("mac") {
@@ -95,6 +132,9 @@ async fn boot_script(
                 mac,
                 platform: value("platform").and_then(word).map(|name| firmware_name(&name)),
                 uuid: value("uuid").and_then(word),
+                choice: value("choice").and_then(word),
+                log_in,
+                base: base(headers, local),
                 peer,
                 local,
             };
@@ -301,6 +341,22 @@ mod tests {
         assert_eq!(parse_range("bytes=-0", 100), Range::Unsatisfiable);
         for bad in ["bytes=9-5", "bytes=0-1,3-4", "lines=1-2", "bytes=", "bytes=-", "bytes=x-y"] {
             assert_eq!(parse_range(bad, 100), Range::NotUnderstood, "{bad}");
+        }
+    }
+
+    #[test]
+    fn base_is_what_the_client_called_us_if_that_is_harmless() {
+        let of = |host: &str| {
+            let mut headers = HeaderMap::new();
+            if let Ok(value) = host.parse() {
+                headers.insert(header::HOST, value);
+            }
+            base(&headers, IpAddr::V4(Ipv4Addr::LOCALHOST))
+        };
+        assert_eq!(of("10.0.0.1:8080"), "http://10.0.0.1:8080");
+        assert_eq!(of("[fd00::1]:80"), "http://[fd00::1]:80");
+        for bad in ["", "a b", "a;reboot", "a/${x}"] {
+            assert_eq!(of(bad), "http://127.0.0.1", "{bad}");
         }
     }
 

@@ -6,6 +6,7 @@
 //! is no iSCSI name makes a script that says so: it would be a defect of the plan's maker.
 mod kernel;
 pub mod media;
+mod menu;
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -38,6 +39,10 @@ pub fn render(plan: &BootPlan, request: &ScriptRequest) -> String {
         BootPlan::San(san) => san_script(san).unwrap_or_else(|fault| refusal(fault, request)),
         BootPlan::Kernel(boot) => kernel::script(boot).unwrap_or_else(|fault| refusal(fault, request)),
         BootPlan::Wait(message, seconds) => waiting(message, *seconds, request),
+        BootPlan::Menu(plan) => menu::menu(plan, request),
+        BootPlan::MenuKey(plan) => menu::key(plan, request),
+        BootPlan::LogIn(plan) => menu::log_in(plan, request),
+        BootPlan::LocalDisk => menu::LOCAL_DISK.to_owned(),
         BootPlan::Refuse(message) => refusal(message, request),
     }
 }
@@ -110,7 +115,10 @@ fn ending(why: &str) -> String {
 
 /// A server that is away for a moment does not end the wait.
 fn waiting(message: &str, seconds: u32, request: &ScriptRequest) -> String {
-    let again = script_path(request.mac, word(request.platform.as_deref()), word(request.uuid.as_deref()));
+    // What somebody has chosen is not asked for again.
+    let choice =
+        word(request.choice.as_deref()).map(|choice| format!("&choice={choice}")).unwrap_or_default();
+    let again = again(request) + &choice;
     let mut script = format!("#!ipxe\necho Headwater: {}\n", harmless_text(message));
     for pause in [seconds, RETRY_S, WAIT_RETRY_S, WAIT_RETRY_S] {
         script.push_str(&format!("sleep {pause} ||\nchain --replace {again} ||\n"));
@@ -120,7 +128,7 @@ fn waiting(message: &str, seconds: u32, request: &ScriptRequest) -> String {
 }
 
 fn refusal(message: &str, request: &ScriptRequest) -> String {
-    let again = script_path(request.mac, word(request.platform.as_deref()), word(request.uuid.as_deref()));
+    let again = again(request);
     format!(
         "#!ipxe\necho Headwater: {}\n\
          prompt --timeout {ASK_AGAIN_MS} Press a key to ask again now; the server is asked every {} s. ||\n\
@@ -129,6 +137,11 @@ fn refusal(message: &str, request: &ScriptRequest) -> String {
         harmless_text(message),
         ASK_AGAIN_MS / 1000
     )
+}
+
+/// Where the machine asks again, with what it said of itself.
+fn again(request: &ScriptRequest) -> String {
+    script_path(request.mac, word(request.platform.as_deref()), word(request.uuid.as_deref()))
 }
 
 /// iPXE's SAN URI (RFC 4173 §5). The LUN is hexadecimal there.
@@ -180,11 +193,14 @@ mod tests {
     use super::*;
     use crate::director::MacAddress;
 
-    fn request() -> ScriptRequest {
+    pub(super) fn request() -> ScriptRequest {
         ScriptRequest {
             mac: MacAddress([0x52, 0x54, 0, 0x77, 0, 0x10]),
             platform: Some("efi".to_owned()),
             uuid: None,
+            choice: None,
+            log_in: None,
+            base: "http://10.0.0.1:8080".to_owned(),
             peer: "10.0.0.9:4000".parse().unwrap(),
             local: "10.0.0.1".parse().unwrap(),
         }

@@ -16,6 +16,7 @@ use farm::rules::permission::{Action, Place};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::menu::MenuBody;
 use super::object::{Resource, Visible, Which, any, operations, seen};
 use super::text;
 use crate::asked::Asked;
@@ -56,7 +57,7 @@ pub(super) fn all() -> Vec<Operation> {
             "/v1/devices/{device}/copy-profile",
             "copyDeviceProfile",
             "devices",
-            "Gives other devices what this one gets: kind, vDisks, local disk, write cache, limits, personality, user data.",
+            "Gives other devices what this one gets: kind, vDisks, local disk, boot menu, write cache, limits, personality, user data.",
             copy_profile,
         )
         .takes::<CopyBody>()
@@ -106,6 +107,9 @@ pub(crate) struct DeviceBody {
     /// Whether the boot menu offers the device's own disk, and whether that comes first; no where nothing is said.
     #[serde(default)]
     local_disk: Option<Word<LocalDisk>>,
+    /// What differs from what its collection says of boot menus.
+    #[serde(default)]
+    menu: Option<MenuBody>,
     /// What differs from the write cache that the vDisk says.
     #[serde(default)]
     write_cache: Option<OverrideBody>,
@@ -222,6 +226,7 @@ impl Resource for Devices {
             kind: Some(Word(profile.kind)),
             disks: Some(disks),
             local_disk: Some(Word(profile.local_disk)),
+            menu: Some(MenuBody::of(profile.menu)),
             write_cache: Some(OverrideBody {
                 kind: profile.write_cache.kind.map(Word),
                 limit_bytes: profile.write_cache.limit.map(ByteSize::bytes),
@@ -254,6 +259,7 @@ impl Resource for Devices {
         let says_what_it_gets = body.kind.is_some()
             || body.disks.is_some()
             || body.local_disk.is_some()
+            || body.menu.is_some()
             || body.write_cache.is_some()
             || body.limits.is_some()
             || body.personality.is_some()
@@ -316,6 +322,7 @@ fn profile(reader: &mut Reader<'_>, body: &DeviceBody) -> Result<DeviceProfile, 
         kind: body.kind.map(|kind| kind.0).unwrap_or_default(),
         disks: Disks::new(disks).map_err(|bad| ControlError::bad_value("disks", bad))?,
         local_disk: body.local_disk.map(|local| local.0).unwrap_or_default(),
+        menu: MenuBody::read(body.menu.as_ref())?,
         write_cache: WriteCacheOverride {
             kind: cache.and_then(|cache| cache.kind).map(|kind| kind.0),
             limit: size(cache.and_then(|cache| cache.limit_bytes), "write_cache.limit_bytes")?,

@@ -8,6 +8,7 @@ mod grants;
 mod live;
 mod locks;
 mod log_in;
+mod menu;
 pub(crate) mod object;
 mod places;
 mod secrets;

@@ -13,6 +13,7 @@ use farm::rules::permission::Place;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::menu::MenuBody;
 use super::object::{Nothing, Resource, Visible, Which, any, operations};
 use super::text;
 use crate::operation::Operation;
@@ -265,6 +266,12 @@ pub(crate) struct CollectionBody {
     #[serde(default)]
     #[schemars(length(max = 32))]
     ssh_keys: Vec<String>,
+    /// Whether a machine that joins waits until somebody approves it.
+    #[serde(default)]
+    approves_newcomers: bool,
+    /// What is said of its devices' boot menus.
+    #[serde(default)]
+    menu: Option<MenuBody>,
 }
 
 pub(crate) enum Collections {}
@@ -289,7 +296,17 @@ impl Resource for Collections {
         reader: &mut Reader<'_>,
         collection: &Collection,
     ) -> Result<CollectionBody, ControlError> {
-        let Collection { name, site, description, disabled, template, newcomers, guest } = collection.clone();
+        let Collection {
+            name,
+            site,
+            description,
+            disabled,
+            template,
+            newcomers,
+            guest,
+            approves_newcomers,
+            menu,
+        } = collection.clone();
         Ok(CollectionBody {
             name: Plain(name),
             site: names.site(reader, site)?,
@@ -299,6 +316,8 @@ impl Resource for Collections {
             newcomers: newcomers.map(Plain),
             user_data: guest.user_data.map(Plain),
             ssh_keys: guest.ssh_keys.into(),
+            approves_newcomers,
+            menu: Some(MenuBody::of(menu)),
         })
     }
 
@@ -311,8 +330,18 @@ impl Resource for Collections {
         body: CollectionBody,
         _: Option<&Collection>,
     ) -> Result<Collection, ControlError> {
-        let CollectionBody { name, site, description, disabled, template, newcomers, user_data, ssh_keys } =
-            body;
+        let CollectionBody {
+            name,
+            site,
+            description,
+            disabled,
+            template,
+            newcomers,
+            user_data,
+            ssh_keys,
+            approves_newcomers,
+            menu,
+        } = body;
         let template = template.map(|device| resolve::<Device>(reader, &device, "template")).transpose()?;
         Ok(Collection {
             name: name.0,
@@ -322,6 +351,8 @@ impl Resource for Collections {
             template: template.map(|device| device.id),
             newcomers: newcomers.map(|pattern| pattern.0),
             guest: super::devices::guest(user_data, ssh_keys)?,
+            approves_newcomers,
+            menu: MenuBody::read(menu.as_ref())?,
         })
     }
 

@@ -54,6 +54,9 @@ pub(crate) struct VdiskBody {
     /// What boot menus call it; null: its name.
     #[serde(default)]
     menu_text: Option<Plain<MenuText>>,
+    /// Whether a boot menu lets nobody boot it who does not log in as an operator of the device.
+    #[serde(default)]
+    asks_login: bool,
     /// How devices use it; standard where nothing is said.
     #[serde(default)]
     mode: Mode,
@@ -144,6 +147,7 @@ impl Resource for Vdisks {
             store: names.store(reader, vdisk.store)?,
             description: Some(Plain(vdisk.description.clone())),
             menu_text: vdisk.menu_text.clone().map(Plain),
+            asks_login: vdisk.asks_login,
             mode,
             write_cache,
             server: vdisk.server.map(|server| names.server(reader, server)).transpose()?,
@@ -172,6 +176,7 @@ impl Resource for Vdisks {
             store,
             description: text(body.description)?,
             menu_text: body.menu_text.map(|text| text.0),
+            asks_login: body.asks_login,
             mode,
             override_version: old.and_then(|old| old.override_version),
             server: server.map(|server| server.id),

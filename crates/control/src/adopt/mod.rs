@@ -158,6 +158,7 @@ pub fn import(
                 store,
                 description: template.description.clone(),
                 menu_text: None,
+                asks_login: false,
                 mode: template.mode,
                 override_version: None,
                 server: None,

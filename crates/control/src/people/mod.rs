@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use farm::catalogue::{Change, Reader};
 use farm::model::{
-    Actor, Name, ObjectKind, PasswordHash, Revision, Role, Scope, Stored, Timestamp, Token, TokenDigest,
+    Actor, Grant, Name, ObjectKind, PasswordHash, Revision, Role, Scope, Stored, Timestamp, Token, TokenDigest,
     User, UserId, UserName,
 };
 
@@ -155,6 +155,35 @@ impl People {
         password: &str,
         from: &Origin,
     ) -> Result<Session, LogInError> {
+        let user = self.known(control, user, password, from)?;
+        tracing::info!(user = %user.name, address = %from.address, "logged in");
+        self.begin(user, control.now())
+    }
+
+    /// Looks at a password for one thing that is done at once: no session begins.
+    ///
+    /// # Errors
+    /// [`LogInError`].
+    pub fn check_password(
+        &self,
+        control: &Control,
+        user: &str,
+        password: &str,
+        from: &Origin,
+    ) -> Result<Identity, LogInError> {
+        let user = self.known(control, user, password, from)?;
+        let grants = control.read(|reader| Ok(reader.grants(user.id)?))?;
+        Ok(identity(user, &grants, None, from, control.now()))
+    }
+
+    /// The user whose password this is.
+    fn known(
+        &self,
+        control: &Control,
+        user: &str,
+        password: &str,
+        from: &Origin,
+    ) -> Result<Stored<User>, LogInError> {
         let now = control.now();
         // Of a text that is no user name there is no user; it is counted by the address alone.
         let name = UserName::new(user).ok();
@@ -180,8 +209,7 @@ impl People {
             return Err(LogInError::Disabled(user.value.name));
         }
         witness(control, "log-in", name.as_ref(), object, from);
-        tracing::info!(user = %user.name, address = %from.address, "logged in");
-        self.begin(user, now)
+        Ok(user)
     }
 
     /// Who shows this secret: a session's, or an API token. `None`: nobody, or nobody any more.
@@ -214,10 +242,7 @@ impl People {
             Ok(Some((user, grants)))
         })?;
         let Some((user, grants)) = found.filter(|(user, _)| !user.disabled) else { return Ok(None) };
-        let origin = from.address.to_canonical().to_string();
-        let (value, request) = (user.value.clone(), from.request.clone());
-        let caller = Caller::user(value, &grants, token.clone(), origin, request, now);
-        Ok(Some(Identity { caller, user, token }))
+        Ok(Some(identity(user, &grants, token, from, now)))
     }
 
     /// Ends the session of this secret, if it is one.
@@ -271,6 +296,19 @@ impl People {
         let ends = lock(&self.sessions).begin(secret.digest(), user.id, now);
         Ok(Session { secret, ends, user })
     }
+}
+
+fn identity(
+    user: Stored<User>,
+    grants: &[Stored<Grant>],
+    token: Option<Stored<Token>>,
+    from: &Origin,
+    now: Timestamp,
+) -> Identity {
+    let origin = from.address.to_canonical().to_string();
+    let (value, request) = (user.value.clone(), from.request.clone());
+    let caller = Caller::user(value, grants, token.clone(), origin, request, now);
+    Identity { caller, user, token }
 }
 
 /// Gives a user another password, inside a change.

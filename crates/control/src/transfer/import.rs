@@ -169,6 +169,7 @@ impl Import {
             store: self.store,
             description: self.description.clone(),
             menu_text: None,
+            asks_login: false,
             mode: self.mode,
             override_version: None,
             server: None,

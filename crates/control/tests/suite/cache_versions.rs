@@ -47,15 +47,7 @@ fn cache(farm: &Farm, vdisk: VdiskId) -> Stored<PersistentCache> {
     let made = farm.control.change(&farm.by(), |change| {
         let site = change.site(&text("Berlin"))?.id;
         let (name, description) = (text("Lab"), text(""));
-        let lab = Collection {
-            name,
-            site,
-            description,
-            disabled: false,
-            template: None,
-            newcomers: None,
-            guest: farm::model::GuestSettings::default(),
-        };
+        let lab = Collection::plain(name, site, description);
         let collection = change.create(lab)?.id;
         let device = change.create(Device {
             name: text("lab-07"),

@@ -142,6 +142,7 @@ impl Farm {
                 store: self.store,
                 description: text(""),
                 menu_text: None,
+                asks_login: false,
                 mode: AccessMode::Standard(WriteCache { kind: WriteCacheKind::ServerDisk, limit, warn_at }),
                 override_version: None,
                 server: None,

@@ -21,15 +21,7 @@ fn runs_on(
 ) -> Fence {
     let made = farm.control.change(&farm.by(), |change| {
         let site = change.site(&text("Berlin"))?.id;
-        let collection = farm::model::Collection {
-            name: text("Lab"),
-            site,
-            description: text(""),
-            disabled: false,
-            template: None,
-            newcomers: None,
-            guest: farm::model::GuestSettings::default(),
-        };
+        let collection = farm::model::Collection::plain(text("Lab"), site, text(""));
         let collection = change.create(collection)?.id;
         let device = change.create(Device {
             name: text("lab-07"),

@@ -78,15 +78,7 @@ fn vdisk_that_devices_boot_or_run_on_is_not_deleted_and_they_are_named() {
     let made = farm.control.change(&farm.by(), |change| {
         let site = change.site(&text("Berlin"))?.id;
         let (name, description) = (text("Lab"), text(""));
-        let lab = Collection {
-            name,
-            site,
-            description,
-            disabled: false,
-            template: None,
-            newcomers: None,
-            guest: farm::model::GuestSettings::default(),
-        };
+        let lab = Collection::plain(name, site, description);
         let collection = change.create(lab)?.id;
         Ok(change.create(Device {
             name: text("lab-07"),

@@ -190,15 +190,7 @@ impl Change<'_> {
         }
         let description = Description::new("").map_err(CatalogueError::from)?;
         let (name, site) = (name.clone(), id);
-        let new = Collection {
-            name,
-            site,
-            description,
-            disabled: false,
-            template: None,
-            newcomers: None,
-            guest: crate::model::GuestSettings::default(),
-        };
+        let new = Collection::plain(name, site, description);
         let collection = self.create(new)?;
         known.imported.collections = known.imported.collections.saturating_add(1);
         let id = collection.id;
@@ -299,6 +291,8 @@ fn filled(row: &DeviceRow, mut device: Device, known: &Known) -> Result<Device, 
     profile.local_disk = row.local_disk.unwrap_or(profile.local_disk);
     profile.write_cache.kind = row.write_cache.or(profile.write_cache.kind);
     profile.write_cache.limit = row.write_cache_limit.or(profile.write_cache.limit);
+    profile.menu.show = row.menu.or(profile.menu.show);
+    profile.menu.wait = row.menu_wait.or(profile.menu.wait);
     device.macs = row.macs.clone().unwrap_or(device.macs);
     device.disabled = row.disabled.unwrap_or(device.disabled);
     device.description = row.description.clone().unwrap_or(device.description);

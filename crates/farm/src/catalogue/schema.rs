@@ -11,7 +11,7 @@ use super::database::{Database, Transaction};
 use super::error::{CatalogueError, DatabaseError};
 
 /// The steps.
-const STEPS: &[&[&str]] = &[FIRST, GUEST_SETTINGS];
+const STEPS: &[&[&str]] = &[FIRST, GUEST_SETTINGS, MENUS];
 
 const FIRST: &[&str] = &[
     // What is counted over the whole farm. Ids and numbers are never used again, not even after a deletion.
@@ -298,6 +298,16 @@ const GUEST_SETTINGS: &[&str] = &[
     "ALTER TABLE collection ADD COLUMN ssh_keys TEXT",
     "ALTER TABLE device ADD COLUMN user_data TEXT",
     "ALTER TABLE device ADD COLUMN ssh_keys TEXT",
+];
+
+/// Boot menus: when they are shown, how long they wait, and what they ask a log-in for; newcomers that wait.
+const MENUS: &[&str] = &[
+    "ALTER TABLE device ADD COLUMN menu_show TEXT",
+    "ALTER TABLE device ADD COLUMN menu_wait INTEGER",
+    "ALTER TABLE collection ADD COLUMN approves_newcomers INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE collection ADD COLUMN menu_show TEXT",
+    "ALTER TABLE collection ADD COLUMN menu_wait INTEGER",
+    "ALTER TABLE vdisk ADD COLUMN asks_login INTEGER NOT NULL DEFAULT 0",
 ];
 
 /// The schema that this program makes and needs: how many steps there are.

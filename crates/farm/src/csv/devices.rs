@@ -7,6 +7,7 @@
 //! | `mac` | its addresses, with spaces between them |
 //! | `vdisks` | its vDisks in boot order, with a vertical bar between them: `golden` or `store/golden` |
 //! | `kind`, `disabled`, `description`, `uuid`, `address`, `local-disk`, `write-cache`, `write-cache-limit` | as in filters |
+//! | `menu`, `menu-wait` | when its boot menu is shown (`always`, `on-key`, `never`), and for how many seconds |
 //!
 //! A cell that is empty or a column that is not there says nothing: a new device gets what the collection's template
 //! has, a known one keeps what it has.
@@ -15,12 +16,12 @@ use std::str::FromStr;
 
 use super::{BadCell, Line};
 use crate::model::{
-    ByteSize, Choice, Description, Device, DeviceKind, DeviceName, LocalDisk, Mac, Macs, Name, Uuid,
-    VdiskName, WriteCacheKind,
+    ByteSize, Choice, Description, Device, DeviceKind, DeviceName, LocalDisk, Mac, Macs, MenuShow, MenuWait,
+    Name, Uuid, VdiskName, WriteCacheKind,
 };
 
 /// The columns, in the order in which they are written.
-pub const COLUMNS: [&str; 13] = [
+pub const COLUMNS: [&str; 15] = [
     "name",
     "site",
     "collection",
@@ -34,6 +35,8 @@ pub const COLUMNS: [&str; 13] = [
     "local-disk",
     "write-cache",
     "write-cache-limit",
+    "menu",
+    "menu-wait",
 ];
 
 /// The most errors that are told of one table.
@@ -70,6 +73,10 @@ pub struct DeviceRow {
     pub write_cache: Option<WriteCacheKind>,
     /// Its write cache's limit.
     pub write_cache_limit: Option<ByteSize>,
+    /// When its boot menu is shown.
+    pub menu: Option<MenuShow>,
+    /// How long that waits.
+    pub menu_wait: Option<MenuWait>,
 }
 
 /// Reads a table of devices.
@@ -159,6 +166,11 @@ impl Cells<'_> {
         let local_disk = self.choice("local-disk");
         let write_cache = self.choice("write-cache");
         let write_cache_limit = self.parsed("write-cache-limit");
+        let menu = self.choice("menu");
+        let menu_wait = self.read("menu-wait", |text| {
+            let seconds = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
+            MenuWait::new(seconds).map_err(|error| error.to_string())
+        });
         let (name, line) = (name?, self.line.number);
         let row = DeviceRow {
             line,
@@ -175,6 +187,8 @@ impl Cells<'_> {
             local_disk,
             write_cache,
             write_cache_limit,
+            menu,
+            menu_wait,
         };
         (self.errors.len() == before).then_some(row)
     }
@@ -238,6 +252,8 @@ pub fn cells(device: &Device, site: &Name, collection: &Name, vdisks: &[String])
         profile.local_disk.word().to_owned(),
         text(profile.write_cache.kind.map(|kind| kind.word().to_owned())),
         text(profile.write_cache.limit.map(|limit| limit.to_string())),
+        text(profile.menu.show.map(|show| show.word().to_owned())),
+        text(profile.menu.wait.map(|wait| wait.seconds().to_string())),
     ]
 }
 

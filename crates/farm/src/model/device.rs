@@ -9,12 +9,13 @@ use super::choice::Choice;
 use super::guest::GuestSettings;
 use super::hardware::{MAX_MACS, Mac, Uuid};
 use super::id::Id;
+use super::menu::MenuSettings;
 use super::places::CollectionId;
 use super::text::{
     ChapUser, Description, DeviceName, InitiatorName, MenuText, PersonalityKey, PersonalityValue, SecretName,
 };
 use super::values::ByteSize;
-use super::vdisk::{VdiskId, WriteCacheKind};
+use super::vdisk::{VdiskId, WriteCache, WriteCacheKind};
 
 /// Names a device.
 pub type DeviceId = Id<Device>;
@@ -53,6 +54,9 @@ pub struct DeviceProfile {
     pub disks: Disks,
     /// Whether the boot menu offers the device's own disk, and whether that comes first.
     pub local_disk: LocalDisk,
+    /// What differs from what its collection says of boot menus.
+    #[serde(default)]
+    pub menu: MenuSettings,
     /// What differs from the write cache that the vDisk says.
     pub write_cache: WriteCacheOverride,
     /// Bounds on what it may take.
@@ -221,6 +225,15 @@ pub struct WriteCacheOverride {
     pub kind: Option<WriteCacheKind>,
     /// Another limit.
     pub limit: Option<ByteSize>,
+}
+
+impl WriteCacheOverride {
+    /// The write cache of a device, of one that a vDisk says.
+    #[must_use]
+    pub fn of(self, cache: WriteCache) -> WriteCache {
+        let (kind, limit) = (self.kind.unwrap_or(cache.kind), self.limit.unwrap_or(cache.limit));
+        WriteCache { kind, limit, warn_at: cache.warn_at }
+    }
 }
 
 /// Bounds on what a device may take; `None`: as much as there is.

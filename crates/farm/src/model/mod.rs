@@ -12,6 +12,7 @@ pub mod guest;
 mod hardware;
 mod id;
 mod lease;
+mod menu;
 mod naming;
 mod people;
 mod places;
@@ -32,6 +33,7 @@ pub use guest::{GuestSettings, SshKeys, UserData};
 pub use hardware::{MAX_MACS, Mac, Uuid};
 pub use id::{Id, Revision, Stored};
 pub use lease::{Fence, Lease, Owner, Purpose, Sharing, Subject};
+pub use menu::{MenuSettings, MenuShow, MenuWait};
 pub use naming::NamingPattern;
 pub use people::{Grant, GrantId, Role, Scope, Token, TokenDigest, TokenId, User, UserId};
 pub use places::{

@@ -9,6 +9,7 @@ use super::choice::Choice;
 use super::device::Device;
 use super::guest::GuestSettings;
 use super::id::Id;
+use super::menu::MenuSettings;
 use super::naming::NamingPattern;
 use super::text::{Description, Name, ServerName, StorePath};
 use super::values::Weight;
@@ -191,6 +192,30 @@ pub struct Collection {
     /// User data of its devices that have none of their own, and SSH keys for all of them.
     #[serde(default)]
     pub guest: GuestSettings,
+    /// Whether a newcomer waits until somebody lets it in.
+    #[serde(default)]
+    pub approves_newcomers: bool,
+    /// What is said of its devices' boot menus.
+    #[serde(default)]
+    pub menu: MenuSettings,
+}
+
+impl Collection {
+    /// A collection that says nothing but this.
+    #[must_use]
+    pub fn plain(name: Name, site: SiteId, description: Description) -> Self {
+        Self {
+            name,
+            site,
+            description,
+            disabled: false,
+            template: None,
+            newcomers: None,
+            guest: GuestSettings::default(),
+            approves_newcomers: false,
+            menu: MenuSettings::default(),
+        }
+    }
 }
 
 #[cfg(test)]

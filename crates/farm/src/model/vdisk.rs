@@ -29,6 +29,9 @@ pub struct Vdisk {
     pub description: Description,
     /// What boot menus call it; `None`: its name.
     pub menu_text: Option<MenuText>,
+    /// Whether a boot menu lets nobody boot it who does not log in.
+    #[serde(default)]
+    pub asks_login: bool,
     /// How devices use it.
     pub mode: AccessMode,
     /// The version that production devices boot instead of the newest released one.

@@ -2,12 +2,12 @@
 //!
 //! The decision takes nothing but what it is handed. It grants no lease: [`Entry::lease`] says which one whoever boots
 //! the device must get first.
-use super::entitlement::{Writes, chain, entitled, find};
+use super::entitlement::{Entitlement, Writes, chain, entitled, find, others};
 use super::refusal::Refusal;
 use crate::model::{
-    Collection, Device, DeviceDisk, DeviceId, FileName, LocalDisk, MenuText, PersistentCache, Purpose,
-    Server, ServerId, Sharing, Site, Store, StorePath, Stored, Subject, Timestamp, Vdisk, VdiskId, Version,
-    VersionId, VersionNumber, WriteCacheKind,
+    AccessKind, Choice as _, Collection, Device, DeviceDisk, DeviceId, FileName, LocalDisk, MenuText,
+    PersistentCache, Purpose, Server, ServerId, Sharing, Site, Store, StorePath, Stored, Subject, Timestamp,
+    Vdisk, VdiskId, Version, VersionId, VersionNumber, WriteCacheKind,
 };
 
 /// All that a decision needs to know.
@@ -54,6 +54,8 @@ pub struct Offer {
     pub device: DeviceId,
     /// vDisks that it can boot, in its boot order; never empty. Without a choice, it boots the first.
     pub entries: Vec<Entry>,
+    /// Other versions of them that it may choose, in the same order, newest first.
+    pub others: Vec<Entry>,
     /// Whether its own disk is a choice too, and whether that is the one without a choice.
     pub local_disk: LocalDisk,
     /// vDisks that it cannot boot at present, and why.
@@ -77,6 +79,8 @@ pub struct Entry {
     pub writes: Writes,
     /// What the menu calls it.
     pub menu_text: String,
+    /// Whether somebody must log in before it boots.
+    pub asks_login: bool,
     /// The lease that the device needs to run on it.
     pub lease: (Subject, Sharing, Purpose),
 }
@@ -159,17 +163,20 @@ pub fn decide<'a>(
     if let Some((_, what, name)) = switches.into_iter().find(|(disabled, ..)| *disabled) {
         return Decision::Nothing(NoBoot::Disabled { what, name: name.to_owned() });
     }
-    let (mut entries, mut left_out) = (Vec::new(), Vec::new());
+    let (mut entries, mut others, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
     for disk in device.profile.disks.as_slice() {
         let Some(facts) = facts(disk.vdisk) else { continue };
         match entry(asking, disk, &facts, now) {
-            Ok(entry) => entries.push(entry),
+            Ok((entry, more)) => {
+                entries.push(entry);
+                others.extend(more);
+            }
             Err(why) => left_out.push((disk.vdisk, why)),
         }
     }
     let local_disk = device.profile.local_disk;
     if !entries.is_empty() {
-        return Decision::Boot(Offer { device: device.id, entries, local_disk, left_out });
+        return Decision::Boot(Offer { device: device.id, entries, others, local_disk, left_out });
     }
     // Its own disk is what it was allowed, and not what it gets in place of a vDisk that is broken.
     match (local_disk, left_out.into_iter().next()) {
@@ -179,12 +186,13 @@ pub fn decide<'a>(
     }
 }
 
+/// What a vDisk is for the device: what it boots without a choice, and what else it may choose.
 fn entry(
     asking: &Asking<'_>,
     disk: &DeviceDisk,
     facts: &DiskFacts<'_>,
     now: Timestamp,
-) -> Result<Entry, NoBoot> {
+) -> Result<(Entry, Vec<Entry>), NoBoot> {
     let DiskFacts { vdisk, store, versions, cache } = *facts;
     let device = asking.device;
     let name = vdisk.name.to_string();
@@ -220,26 +228,43 @@ fn entry(
             return Err(NoBoot::CacheElsewhere { device, vdisk: name, server: cache.server });
         }
     }
-    let files = chain(versions, found.version).map_err(no_version)?;
+    let usual = found.version.number;
+    let more = others(profile.kind, profile.write_cache, vdisk, versions, usual);
+    // A version whose chain is broken is no choice; of the usual one that must be told.
+    let more = more.into_iter().filter_map(|other| entry_of(disk, facts, &path, other, true).ok()).collect();
+    let numbered = found.version.access.kind() != AccessKind::Production;
+    Ok((entry_of(disk, facts, &path, found, numbered).map_err(no_version)?, more))
+}
+
+/// The entry of a version; `numbered`: its text names the version.
+fn entry_of(
+    disk: &DeviceDisk,
+    facts: &DiskFacts<'_>,
+    path: &StorePath,
+    found: Entitlement<'_>,
+    numbered: bool,
+) -> Result<Entry, Refusal> {
+    let DiskFacts { vdisk, versions, .. } = *facts;
+    let files = chain(versions, found.version)?;
     let (sharing, purpose) = match found.writes {
         Writes::Cache(_) => (Sharing::Shared, Purpose::Boot),
         Writes::Maintenance => (Sharing::Exclusive, Purpose::Maintenance),
         Writes::Private => (Sharing::Exclusive, Purpose::Private),
     };
     let menu = disk.menu_text.as_ref().or(vdisk.menu_text.as_ref()).map(MenuText::to_string);
-    let menu = menu.unwrap_or_else(|| name.clone());
-    let marked = match found.version.access.kind() {
-        crate::model::AccessKind::Production => menu,
-        kind => format!("{menu} (version {}, {})", found.version.number, crate::model::Choice::word(kind)),
-    };
+    let menu = menu.unwrap_or_else(|| vdisk.name.to_string());
+    let access = found.version.access.kind().word();
+    let menu_text =
+        if numbered { format!("{menu} (version {}, {access})", found.version.number) } else { menu };
     Ok(Entry {
         vdisk: vdisk.id,
         version: found.version.id,
         number: found.version.number,
-        path,
+        path: path.clone(),
         files: files.into_iter().map(|version| version.file.clone()).collect(),
         writes: found.writes,
-        menu_text: marked,
+        menu_text,
+        asks_login: vdisk.asks_login,
         lease: (Subject::Contents(found.version.id), sharing, purpose),
     })
 }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{
     Access, AccessMode, DeviceKind, Lineage, Stored, Timestamp, Vdisk, Version, VersionNumber, VersionState,
-    WriteCache, WriteCacheOverride,
+    WriteCache, WriteCacheKind, WriteCacheOverride,
 };
 
 /// The longest chain that is made: half of what `diskimage` opens, so that what others made longer still runs.
@@ -57,11 +57,7 @@ pub fn entitled<'a>(
         let version = newest(versions, |_| true)?;
         return Ok(Entitlement { version, writes: Writes::Private });
     };
-    let writes = Writes::Cache(WriteCache {
-        kind: own.kind.unwrap_or(cache.kind),
-        limit: own.limit.unwrap_or(cache.limit),
-        warn_at: cache.warn_at,
-    });
+    let writes = Writes::Cache(own.of(cache));
     if kind == DeviceKind::Maintenance
         && let Ok(version) = newest(versions, |version| version.access == Access::Maintenance)
     {
@@ -75,6 +71,36 @@ pub fn entitled<'a>(
         }
     };
     Ok(Entitlement { version, writes })
+}
+
+/// The most versions of one vDisk that a boot menu offers besides the one that boots without a choice.
+pub const MAX_OFFERED: usize = 8;
+
+/// The versions, newest first, that a device may choose instead of the one that it [is entitled to](entitled): published
+/// ones, on test and maintenance devices. Of a persistent write cache, which belongs to one version, and of a private vDisk
+/// there is nothing to choose.
+#[must_use]
+pub fn others<'a>(
+    kind: DeviceKind,
+    own: WriteCacheOverride,
+    vdisk: &Vdisk,
+    versions: &'a [Stored<Version>],
+    usual: VersionNumber,
+) -> Vec<Entitlement<'a>> {
+    let AccessMode::Standard(cache) = vdisk.mode else { return Vec::new() };
+    let cache = own.of(cache);
+    if kind == DeviceKind::Production || cache.kind == WriteCacheKind::ServerDiskPersistent {
+        return Vec::new();
+    }
+    let fits = |version: &&Stored<Version>| {
+        version.number != usual
+            && version.access != Access::Maintenance
+            && version.state == VersionState::Ready
+    };
+    let mut found: Vec<_> = versions.iter().filter(fits).collect();
+    found.sort_by_key(|version| std::cmp::Reverse(version.number));
+    found.truncate(MAX_OFFERED);
+    found.into_iter().map(|version| Entitlement { version, writes: Writes::Cache(cache) }).collect()
 }
 
 /// Whether production devices may boot a version at this moment.
@@ -159,7 +185,7 @@ pub const fn is_whole(version: &Version) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ByteSize, WriteCacheKind};
+    use crate::model::ByteSize;
     use crate::rules::sample::{at, base, difference, n, vdisk};
 
     fn boots(kind: DeviceKind, versions: &[Stored<Version>]) -> Result<u32, Refusal> {
@@ -188,6 +214,31 @@ mod tests {
         assert_eq!(boots(DeviceKind::Maintenance, &with_maintenance), Ok(4));
         assert_eq!(boots(DeviceKind::Test, &with_maintenance), Ok(3));
         assert_eq!(boots(DeviceKind::Production, &with_maintenance), Ok(1));
+    }
+
+    #[test]
+    fn choice_of_versions_is_for_test_and_maintenance_devices_and_for_published_ones() {
+        let mut chain = vec![
+            base(0),
+            difference(1, 0, Access::Production { released: at(50) }),
+            difference(2, 1, Access::Test),
+            difference(3, 2, Access::Maintenance),
+        ];
+        let none = WriteCacheOverride::default();
+        let numbers = |kind, own, chain: &[Stored<Version>], usual| {
+            let found = others(kind, own, &vdisk(), chain, n(usual));
+            assert!(found.iter().all(|it| matches!(it.writes, Writes::Cache(_))));
+            found.iter().map(|it| it.version.number.get()).collect::<Vec<_>>()
+        };
+        assert_eq!(numbers(DeviceKind::Production, none, &chain, 1), [] as [u32; 0]);
+        assert_eq!(numbers(DeviceKind::Test, none, &chain, 2), [1, 0]);
+        assert_eq!(numbers(DeviceKind::Maintenance, none, &chain, 3), [2, 1, 0]);
+        let persistent = WriteCacheOverride { kind: Some(WriteCacheKind::ServerDiskPersistent), limit: None };
+        assert_eq!(numbers(DeviceKind::Test, persistent, &chain, 2), [] as [u32; 0]);
+        chain[1].value.state = VersionState::Missing;
+        assert_eq!(numbers(DeviceKind::Test, none, &chain, 2), [0]);
+        let long: Vec<_> = (0..30).map(base).collect();
+        assert_eq!(numbers(DeviceKind::Test, none, &long, 29).len(), MAX_OFFERED);
     }
 
     #[test]

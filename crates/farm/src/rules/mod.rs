@@ -7,6 +7,7 @@
 //! | [`files`] | what files are called, and whether somebody else wrote to one |
 //! | [`leases`] | who excludes whom, and when a lease has ended |
 //! | [`boot`] | what a machine that asks is given |
+//! | [`menu`] | what a device that has a choice does next: its boot menu |
 //! | [`newcomers`] | how machines that add themselves are named |
 //! | [`permission`] | who may do what where |
 //!
@@ -16,6 +17,7 @@ pub mod entitlement;
 pub mod files;
 pub mod leases;
 pub mod lifecycle;
+pub mod menu;
 pub mod newcomers;
 pub mod permission;
 mod refusal;

@@ -32,6 +32,7 @@ pub(super) fn vdisk() -> Vdisk {
         store: Id::new(1).unwrap(),
         description: text(""),
         menu_text: None,
+        asks_login: false,
         mode: AccessMode::Standard(cache),
         override_version: None,
         server: None,

@@ -57,6 +57,7 @@ pub(crate) fn vdisk(name: &str, store: StoreId) -> Vdisk {
         store,
         description: text(""),
         menu_text: None,
+        asks_login: false,
         mode: AccessMode::Standard(WriteCache { kind: WriteCacheKind::ServerDisk, limit, warn_at }),
         override_version: None,
         server: None,
@@ -80,15 +81,7 @@ pub(crate) fn base(vdisk: VdiskId, name: &str) -> Version {
 }
 
 pub(crate) fn collection(name: &str, site: SiteId) -> Collection {
-    Collection {
-        name: text(name),
-        site,
-        description: text(""),
-        disabled: false,
-        template: None,
-        newcomers: None,
-        guest: farm::model::GuestSettings::default(),
-    }
+    Collection::plain(text(name), site, text(""))
 }
 
 pub(crate) fn mac(number: u32) -> Mac {

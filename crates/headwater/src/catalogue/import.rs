@@ -172,15 +172,7 @@ impl Import<'_, '_> {
             return Ok(old.id);
         }
         let description = Description::new(FROM_FILE)?;
-        let made = Collection {
-            name,
-            site,
-            description,
-            disabled: false,
-            template: None,
-            newcomers: None,
-            guest: farm::model::GuestSettings::default(),
-        };
+        let made = Collection::plain(name, site, description);
         Ok(self.change.create(made)?.id)
     }
 
@@ -295,6 +287,7 @@ fn fresh_vdisk(name: VdiskName, store: StoreId, mode: AccessMode) -> Result<Vdis
         store,
         description: Description::new(FROM_FILE)?,
         menu_text: None,
+        asks_login: false,
         mode,
         override_version: None,
         server: None,

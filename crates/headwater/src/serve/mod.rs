@@ -10,6 +10,7 @@ pub mod explain;
 mod housekeeping;
 mod http;
 mod keeper;
+mod log_ins;
 pub mod logging;
 mod mount;
 mod nbd;
@@ -25,6 +26,7 @@ use anyhow::Context;
 use api::Door;
 use axum::Router;
 use block::BlockDevice;
+use control::people::People;
 use farm::snapshot::Snapshot;
 use iscsi::directory::{Directory, IscsiName};
 use iscsi::server::{ServerConfig, ServerHandle, TargetServer};
@@ -48,11 +50,13 @@ use crate::stream::director::BootDirector;
 use crate::stream::directory::BootDirectory;
 use crate::stream::exports::BootExports;
 use crate::stream::kernels::{self, Kernels};
+use crate::stream::own_disk::OwnDisks;
 use crate::timeline::store::BootStore;
 use crate::timeline::{Clock, Recorder};
 use explain::Transport;
 use housekeeping::Housekeeping;
 use keeper::Keeper;
+use log_ins::MenuLogIns;
 use mount::Mount;
 
 /// How long the requests of NBD clients have to be answered when the server stops.
@@ -195,6 +199,7 @@ impl Server {
             let _ = running_nbd.set(handle);
         }
         let nbd = running_nbd;
+        let people = Arc::new(People::default());
         let housekeeping = Housekeeping::start(Arc::clone(&recorder))?;
         let admission = Arc::new(Admission::new(config.admission));
         let keeper = Keeper::start(
@@ -214,6 +219,8 @@ impl Server {
             saver: Box::new(housekeeping.saver()),
             seeds: Arc::clone(&seeds),
             admission: Arc::clone(&admission),
+            log_ins: Box::new(MenuLogIns { farm: Arc::clone(&farm), people: Arc::clone(&people) }),
+            own_disks: OwnDisks::default(),
             strangers: Mutex::default(),
         });
         let netboot = start_netboot(&config, http.port(), beside, shelf, director).await?;
@@ -240,7 +247,7 @@ impl Server {
             http,
             stopping: stopped.clone(),
         });
-        let mount = Mount::new(Arc::clone(&farm), admin, stopped.clone());
+        let mount = Mount::new(Arc::clone(&farm), people, admin, stopped.clone());
         tokio::task::block_in_place(|| mount.welcome());
         tokio::spawn(serve_admin(admin_listener, mount.router(Door::Local), stopped.clone()));
         if let Some((listener, tls)) = api_listener {

@@ -30,8 +30,12 @@ pub(super) struct Mount {
 }
 
 impl Mount {
-    pub(super) fn new(farm: Arc<FarmLink>, admin: Arc<Admin>, stopping: watch::Receiver<bool>) -> Arc<Self> {
-        let people = Arc::new(People::default());
+    pub(super) fn new(
+        farm: Arc<FarmLink>,
+        people: Arc<People>,
+        admin: Arc<Admin>,
+        stopping: watch::Receiver<bool>,
+    ) -> Arc<Self> {
         Arc::new(Self { farm, admin, people, stopping, api: OnceLock::new(), console: OnceLock::new() })
     }
 

@@ -7,7 +7,7 @@ use farm::model::{
     Sharing, StorePath, Stored, Subject, Timestamp, VdiskId, Version, VersionId, VersionNumber, VersionState,
     WriteCacheKind, WriteCacheOverride,
 };
-use farm::rules::boot::{Decision, Entry};
+use farm::rules::boot::Entry;
 use farm::rules::entitlement::{Writes, entitled};
 use farm::rules::leases::Wanted;
 use farm::snapshot::{Snapshot, VdiskFacts};
@@ -37,34 +37,11 @@ pub struct BootDisk {
 }
 
 impl BootDisk {
-    /// What a device boots from a server at this moment.
+    /// The disk of an entry of what a device is offered; `pinned`: in this version.
     ///
     /// # Errors
-    /// In words, why nothing.
-    pub fn decide(
-        snapshot: &Snapshot,
-        local: &Local,
-        device: DeviceId,
-        server: ServerId,
-        now: Timestamp,
-    ) -> Result<Self, String> {
-        let offer = match snapshot.decide_for(device, server, now) {
-            None => return Err("the catalogue does not know the device any more".to_owned()),
-            Some(Decision::Nothing(why)) => return Err(why.to_string()),
-            Some(Decision::LocalDisk(_)) => {
-                return Err(
-                    "the device boots from its own disk, and has no vDisk that it could boot".to_owned()
-                );
-            }
-            Some(Decision::Boot(offer)) => offer,
-        };
-        let name = snapshot.device(device).map(|device| device.name.to_string()).unwrap_or_default();
-        let pinned = local.device(&name).and_then(|own| own.pinned);
-        let entry = offer.entries.into_iter().next().ok_or("the device has no vDisk")?;
-        Self::of(snapshot, local, &entry, pinned, now)
-    }
-
-    fn of(
+    /// In words, why it cannot be used.
+    pub fn of(
         snapshot: &Snapshot,
         local: &Local,
         entry: &Entry,

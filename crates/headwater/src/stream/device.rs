@@ -19,6 +19,7 @@ use vdisk::{
 use super::boot_disk::BootDisk;
 use super::images::{GoldenImage, Images};
 use super::mark::Marks;
+use super::menu::Picked;
 use super::names::unit_identity;
 use super::private::{PrivateImage, PrivateUse};
 use crate::catalogue::FarmLink;
@@ -165,6 +166,9 @@ pub struct Running {
     pub write_cache: Option<CacheUsage>,
 }
 
+/// Says what a boot that begins now runs on, for which this was chosen.
+pub type Decide<'a> = dyn Fn(Option<Picked>) -> Result<BootDisk, String> + 'a;
+
 /// What a login is about.
 #[derive(Clone, Copy)]
 pub struct Wish<'a> {
@@ -175,7 +179,7 @@ pub struct Wish<'a> {
     /// The id of a boot that may begin now.
     pub fresh: &'a BootId,
     /// Says what a boot that begins now runs on.
-    pub decide: &'a dyn Fn() -> Result<BootDisk, String>,
+    pub decide: &'a Decide<'a>,
 }
 
 /// What a login gets.
@@ -253,11 +257,16 @@ impl DeviceSlot {
         Ok(Self { id, name, workshop, state, saving, disk })
     }
 
-    /// Remembers a boot whose script is being handed out. Quick: [`save_state`](Self::save_state) follows.
-    pub fn hand_out(&self, boot: &BootId) {
+    /// Remembers a boot whose script is being handed out, and what was chosen for it. Quick:
+    /// [`save_state`](Self::save_state) follows.
+    pub fn hand_out(&self, boot: &BootId, picked: Option<Picked>) {
         let mut state = self.state();
         if state.handed_out.len() >= MAX_HANDED_OUT {
-            state.handed_out.remove(0);
+            let oldest = state.handed_out.remove(0);
+            state.picked.remove(&oldest);
+        }
+        if let Some(picked) = picked {
+            state.picked.insert(boot.as_str().to_owned(), picked);
         }
         state.handed_out.push(boot.as_str().to_owned());
     }
@@ -345,7 +354,7 @@ impl DeviceSlot {
                 }
                 self.remembered(wish.decide)?
             }
-            Settled::Begin(_) => (wish.decide)().map_err(NotOpened::Unavailable)?,
+            Settled::Begin(boot) => (wish.decide)(self.picked(&boot)).map_err(NotOpened::Unavailable)?,
         };
         if !wanted.is_written() {
             return Ok((Volume::geometry_on(&*self.golden(&wanted)?), wanted));
@@ -523,13 +532,8 @@ impl DeviceSlot {
     }
 
     /// Begins a boot: the write cache is discarded.
-    fn begin(
-        &self,
-        disk: &mut Disk,
-        boot: BootId,
-        decide: &dyn Fn() -> Result<BootDisk, String>,
-    ) -> Result<Opened, NotOpened> {
-        let wanted = decide().map_err(|why| self.refused(&boot, why))?;
+    fn begin(&self, disk: &mut Disk, boot: BootId, decide: &Decide<'_>) -> Result<Opened, NotOpened> {
+        let wanted = decide(self.picked(&boot)).map_err(|why| self.refused(&boot, why))?;
         if let Some(old) = disk.open.take() {
             // Its sessions may still be there; they must not write any more.
             self.end(&old);
@@ -546,6 +550,7 @@ impl DeviceSlot {
         {
             let mut state = self.state();
             state.handed_out.retain(|id| id.as_str() > boot.as_str());
+            state.picked.retain(|id, _| id.as_str() > boot.as_str());
             state.current = Some(boot.as_str().to_owned());
             state.disk = Some(wanted.clone());
             state.unsettled = wanted.is_written();
@@ -580,12 +585,7 @@ impl DeviceSlot {
     }
 
     /// Goes on with a boot: with the open disk, or with what an earlier server process has left.
-    fn go_on(
-        &self,
-        disk: &mut Disk,
-        boot: BootId,
-        decide: &dyn Fn() -> Result<BootDisk, String>,
-    ) -> Result<Opened, NotOpened> {
+    fn go_on(&self, disk: &mut Disk, boot: BootId, decide: &Decide<'_>) -> Result<Opened, NotOpened> {
         if let Some(open) = disk.open.as_ref().filter(|open| open.boot == boot) {
             return Ok(open.opened(false));
         }
@@ -611,9 +611,14 @@ impl DeviceSlot {
     }
 
     /// What the current boot runs on. One that began before that was remembered runs on what it would boot now.
-    fn remembered(&self, decide: &dyn Fn() -> Result<BootDisk, String>) -> Result<BootDisk, NotOpened> {
+    fn remembered(&self, decide: &Decide<'_>) -> Result<BootDisk, NotOpened> {
         let remembered = self.state().disk.clone();
-        remembered.map_or_else(|| decide().map_err(NotOpened::Unavailable), Ok)
+        remembered.map_or_else(|| decide(None).map_err(NotOpened::Unavailable), Ok)
+    }
+
+    /// What was chosen for a boot whose script was handed out.
+    fn picked(&self, boot: &BootId) -> Option<Picked> {
+        self.state().picked.get(boot.as_str()).copied()
     }
 
     fn lease(&self, wanted: &BootDisk, begins: bool) -> Result<(), String> {
@@ -816,6 +821,8 @@ fn describe(error: &(dyn std::error::Error + 'static)) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn id(text: &str) -> BootId {
@@ -826,6 +833,7 @@ mod tests {
         DeviceState {
             current: current.map(str::to_owned),
             handed_out: handed_out.iter().map(|id| (*id).to_owned()).collect(),
+            picked: BTreeMap::new(),
             disk: None,
             unsettled: false,
             secrets_told: None,

@@ -22,6 +22,7 @@ use super::device::{DeviceSlot, Running, Workshop};
 use super::images::{GoldenImage, Images};
 use super::known::KnownDevice;
 use super::mark::Marks;
+use super::menu::{Picked, Turn};
 use super::names::base_name;
 use crate::catalogue::import::{self, UNKNOWN};
 use crate::catalogue::leases::{Leases, Lost};
@@ -193,12 +194,19 @@ impl Devices {
         self.slots().iter().filter_map(|slot| slot.running()).collect()
     }
 
-    /// What a device that boots now runs on.
+    /// What a device runs on that boots now what was picked for it, or without a choice.
     ///
     /// # Errors
     /// Why on nothing, in words.
-    pub fn decide(&self, device: DeviceId) -> Result<BootDisk, String> {
-        BootDisk::decide(&self.farm.snapshot(), &self.local, device, self.farm.server(), now())
+    pub fn decide(&self, device: DeviceId, picked: Option<Picked>) -> Result<BootDisk, String> {
+        self.turn(device).disk(picked)
+    }
+
+    /// What a device that asks now is told.
+    #[must_use]
+    pub fn turn(&self, device: DeviceId) -> Turn<'_> {
+        let (snapshot, local, server) = (self.farm.snapshot(), &self.local, self.farm.server());
+        Turn { snapshot, local, device, server, now: now() }
     }
 
     /// The names of all vDisks that are read alone, in order: of each, and of its versions.

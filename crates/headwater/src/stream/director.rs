@@ -4,9 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use netboot::director::{
-    BootPlan, BootStep, DhcpClient, DhcpDecision, Director, KernelBoot, MacAddress, SanBoot, ScriptRequest,
+    BootPlan, BootStep, DhcpClient, DhcpDecision, Director, KernelBoot, LogIn, LogInPlan, MENU_CHOICE,
+    MacAddress, MenuItem, MenuKeyPlan, MenuPlan, SanBoot, ScriptRequest,
 };
 
+use farm::model::{BadValue, DeviceId};
+use farm::rules::menu::{Asked, BootChoice, LOCAL_DISK_TEXT, MenuEntry};
 use netboot::limits::LogGate;
 use vdisk::BootId;
 
@@ -17,7 +20,9 @@ use super::device::DeviceSlot;
 use super::devices::{Devices, NotServed, Recognised, Served};
 use super::kernels::{self, Kernel, Kernels};
 use super::known::KnownDevice;
+use super::menu::{Picked, Told};
 use super::names::{ExportName, TargetName};
+use super::own_disk::{MOMENT_S, OwnDisks};
 use crate::cloud::Seeds;
 use crate::config::{BootWords, DirectKernel};
 use crate::timeline::Recorder;
@@ -44,6 +49,18 @@ pub trait StateSaver: std::fmt::Debug + Send + Sync {
     fn save(&self, device: &Arc<DeviceSlot>);
 }
 
+/// What somebody is told who may not boot this: not whether the user is known, and not what is missing.
+const REFUSED: &str = "the log-in was refused";
+
+/// Looks at log-ins at boot menus.
+pub trait LogIns: std::fmt::Debug + Send + Sync {
+    /// Whether this user, with this password, may run the device. Takes its time.
+    ///
+    /// # Errors
+    /// Why not, for the log.
+    fn check(&self, device: DeviceId, who: &LogIn, from: IpAddr) -> Result<(), String>;
+}
+
 /// Decides for the boot services.
 #[derive(Debug)]
 pub struct BootDirector {
@@ -65,6 +82,10 @@ pub struct BootDirector {
     pub seeds: Arc<Seeds>,
     /// How many devices boot at a time.
     pub admission: Arc<Admission>,
+    /// Looks at log-ins at boot menus.
+    pub log_ins: Box<dyn LogIns>,
+    /// Machines that are on their way to their own disks.
+    pub own_disks: OwnDisks,
     /// For machines that are not served.
     pub strangers: Mutex<LogGate>,
 }
@@ -83,6 +104,10 @@ impl Director for BootDirector {
     }
 
     fn plan(&self, request: &ScriptRequest) -> BootPlan {
+        let asked = match asked(request) {
+            Ok(asked) => asked,
+            Err(why) => return BootPlan::Refuse(format!("Headwater cannot read the choice: {why}.")),
+        };
         let Served { device, slot } = match self.machine(request) {
             Ok(served) => served,
             Err(why) => {
@@ -101,50 +126,23 @@ impl Director for BootDirector {
                 });
             }
         };
-        let disk = match self.devices.decide(device.id) {
-            Ok(disk) => disk,
-            Err(why) => {
-                tracing::warn!(device = device.name.as_str(), why, "the device gets nothing to boot");
-                return BootPlan::Refuse(format!("Headwater gives {} nothing to boot: {why}.", device.name));
-            }
-        };
-        let kernel = match self.kernel(&slot, &disk) {
-            Ok(kernel) => kernel,
-            Err(why) => {
-                tracing::warn!(device = device.name.as_str(), why, "the device has no kernel to boot");
-                return BootPlan::Refuse(format!("Headwater cannot start {}: {why}.", device.name));
-            }
-        };
-        if let Some(wait) = self.wait_of(&device) {
-            return wait;
+        if asked == Asked::First && self.own_disks.is_on_the_way(request.mac, Instant::now()) {
+            let (title, default) = (LOCAL_DISK_TEXT.to_owned(), BootChoice::LocalDisk.to_string());
+            return BootPlan::MenuKey(MenuKeyPlan { title, default, wait_s: MOMENT_S });
         }
-        let boot = match self.ids.mint(self.recorder.clock().now()) {
-            Ok(boot) => boot,
-            Err(error) => {
-                tracing::error!(%error, "no random bytes for a boot id");
-                return BootPlan::Refuse("Headwater cannot make a boot id.".to_owned());
+        self.own_disks.elsewhere(request.mac);
+        let (disk, chosen) = match self.devices.turn(device.id).next(asked) {
+            Told::Boot { asks_login: true, text, choice, .. } if !self.may_boot(&device, request, &text) => {
+                return BootPlan::LogIn(LogInPlan {
+                    title: text,
+                    choice: choice.to_string(),
+                    refused: request.log_in.as_ref().map(|_| REFUSED.to_owned()),
+                });
             }
+            Told::Boot { disk, picked, text, default, .. } => (disk, Chosen { picked, text, default }),
+            other => return self.no_boot(&device, request, other),
         };
-        let Some(plan) = self.plan_of(&device, (&disk, kernel), &boot, request) else {
-            tracing::error!(device = device.name.as_str(), address = %request.local, "no listener for disks can be reached there");
-            return BootPlan::Refuse(format!("Headwater serves no disks on {}.", request.local));
-        };
-        let prefix = &self.devices.config().iscsi.iqn_prefix;
-        let target = TargetName { device: device.name.clone(), boot: Some(boot.clone()) }.format(prefix);
-        slot.hand_out(&boot);
-        self.admission.queue().began(&device.name, boot.as_str());
-        self.saver.save(&slot);
-        let (id, vdisk) = (boot.as_str(), disk.name.as_str());
-        self.recorder.script(&NewBoot {
-            id,
-            device: &device.name,
-            mac: Some(request.mac),
-            vdisk,
-            version: Some(disk.number.get().into()),
-            target: &target,
-        });
-        tracing::debug!(device = device.name.as_str(), boot = id, vdisk, version = %disk.number, peer = %request.peer, "boot planned");
-        plan
+        self.begin(&device, &slot, &disk, &chosen, request)
     }
 
     fn step(&self, mac: MacAddress, step: BootStep) {
@@ -155,7 +153,148 @@ impl Director for BootDirector {
     }
 }
 
+/// How a device came to what it boots.
+struct Chosen {
+    /// What is to be remembered of it.
+    picked: Option<Picked>,
+    /// What the menu calls it.
+    text: String,
+    /// Whether it is what boots without a choice.
+    default: bool,
+}
+
+/// What a request asks.
+fn asked(request: &ScriptRequest) -> Result<Asked, BadValue> {
+    match request.choice.as_deref() {
+        None => Ok(Asked::First),
+        Some(MENU_CHOICE) => Ok(Asked::Menu),
+        Some(choice) => Ok(Asked::Choice(choice.parse()?)),
+    }
+}
+
 impl BootDirector {
+    /// What a device does that boots no vDisk now.
+    fn no_boot(&self, device: &KnownDevice, request: &ScriptRequest, told: Told) -> BootPlan {
+        let name = device.name.as_str();
+        match told {
+            Told::LocalDisk { default } => {
+                self.left_menu(device, request, LOCAL_DISK_TEXT, default);
+                tracing::info!(device = name, peer = %request.peer, "the device boots its own disk");
+                if request.platform.as_deref() == Some("uefi") {
+                    self.own_disks.sent(request.mac, Instant::now());
+                }
+                BootPlan::LocalDisk
+            }
+            Told::Menu(menu) => {
+                let wait_s = menu.wait.seconds();
+                self.recorder.menu(request.mac, menu.entries.len(), wait_s);
+                let item = |entry: MenuEntry| MenuItem { choice: entry.choice.to_string(), text: entry.text };
+                BootPlan::Menu(MenuPlan {
+                    title: format!("Headwater boot menu of {name}"),
+                    items: menu.entries.into_iter().map(item).collect(),
+                    default: menu.default.to_string(),
+                    wait_s,
+                })
+            }
+            Told::Key { wait_s, default } => {
+                self.recorder.menu(request.mac, 0, wait_s);
+                BootPlan::MenuKey(MenuKeyPlan {
+                    title: name.to_owned(),
+                    default: default.to_string(),
+                    wait_s,
+                })
+            }
+            Told::NoSuchChoice(choice) => {
+                tracing::warn!(device = name, %choice, peer = %request.peer, "the device asks for what it is not offered");
+                BootPlan::Refuse(format!("Headwater does not offer that to {name} (any more)."))
+            }
+            Told::Nothing(why) => {
+                tracing::warn!(device = name, why, "the device gets nothing to boot");
+                BootPlan::Refuse(format!("Headwater gives {name} nothing to boot: {why}."))
+            }
+            // Whoever calls has dealt with it.
+            Told::Boot { .. } => BootPlan::Refuse("Headwater cannot boot this.".to_owned()),
+        }
+    }
+
+    /// Logs what was chosen, where somebody or a menu did.
+    fn left_menu(&self, device: &KnownDevice, request: &ScriptRequest, text: &str, default: bool) {
+        if request.choice.is_none() {
+            return;
+        }
+        let (device, peer) = (device.name.as_str(), request.peer);
+        match self.recorder.menu_choice(request.mac, text, default) {
+            Some((how, waited)) => {
+                tracing::info!(device, %peer, choice = text, how, waited_ms = %waited, "boot menu left");
+            }
+            None => tracing::info!(device, %peer, choice = text, "boot menu left"),
+        }
+    }
+
+    /// Whether somebody who may run the device has logged in with this request.
+    fn may_boot(&self, device: &KnownDevice, request: &ScriptRequest, text: &str) -> bool {
+        let Some(who) = &request.log_in else { return false };
+        let (name, peer) = (device.name.as_str(), request.peer);
+        // A password takes its time to be looked at.
+        let looked_at = tokio::task::block_in_place(|| self.log_ins.check(device.id, who, peer.ip()));
+        let choice = text;
+        if let Err(why) = looked_at {
+            tracing::warn!(device = name, %peer, user = who.user, choice, why, "log-in at the boot menu refused");
+            return false;
+        }
+        tracing::info!(device = name, %peer, user = who.user, choice, "logged in at the boot menu");
+        true
+    }
+
+    /// Begins a boot: its script is about to be handed out.
+    fn begin(
+        &self,
+        device: &KnownDevice,
+        slot: &Arc<DeviceSlot>,
+        disk: &BootDisk,
+        chosen: &Chosen,
+        request: &ScriptRequest,
+    ) -> BootPlan {
+        let kernel = match self.kernel(slot, disk) {
+            Ok(kernel) => kernel,
+            Err(why) => {
+                tracing::warn!(device = device.name.as_str(), why, "the device has no kernel to boot");
+                return BootPlan::Refuse(format!("Headwater cannot start {}: {why}.", device.name));
+            }
+        };
+        if let Some(wait) = self.wait_of(device) {
+            return wait;
+        }
+        self.left_menu(device, request, &chosen.text, chosen.default);
+        let boot = match self.ids.mint(self.recorder.clock().now()) {
+            Ok(boot) => boot,
+            Err(error) => {
+                tracing::error!(%error, "no random bytes for a boot id");
+                return BootPlan::Refuse("Headwater cannot make a boot id.".to_owned());
+            }
+        };
+        let Some(plan) = self.plan_of(device, (disk, kernel), &boot, request) else {
+            tracing::error!(device = device.name.as_str(), address = %request.local, "no listener for disks can be reached there");
+            return BootPlan::Refuse(format!("Headwater serves no disks on {}.", request.local));
+        };
+        let prefix = &self.devices.config().iscsi.iqn_prefix;
+        let target = TargetName { device: device.name.clone(), boot: Some(boot.clone()) }.format(prefix);
+        slot.hand_out(&boot, chosen.picked);
+        self.admission.queue().began(&device.name, boot.as_str());
+        self.saver.save(slot);
+        let (id, vdisk) = (boot.as_str(), disk.name.as_str());
+        self.recorder.script(&NewBoot {
+            id,
+            device: &device.name,
+            mac: Some(request.mac),
+            vdisk,
+            version: Some(disk.number.get().into()),
+            target: &target,
+        });
+        tracing::debug!(device = device.name.as_str(), boot = id, vdisk, version = %disk.number, entry = chosen.text, peer = %request.peer, "boot planned");
+        plan
+    }
+
     /// The device that asks, which may have to be made first.
     fn machine(&self, request: &ScriptRequest) -> Result<Served, NotServed> {
         let uuid = request.uuid.as_deref();

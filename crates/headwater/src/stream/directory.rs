@@ -74,7 +74,7 @@ impl Directory for BootDirectory {
             Refusal::Unavailable("the server cannot make a boot id".to_owned())
         })?;
         let ender = self.ender.get().map(AsRef::as_ref);
-        let decide = || self.devices.decide(device.id);
+        let decide = |picked| self.devices.decide(device.id, picked);
         let wish = Wish { boot: target.boot.as_ref(), target: Some(name), fresh: &fresh, decide: &decide };
         let opened = slot.open(&wish, ender).map_err(refusal)?;
         let boot = NewBoot {

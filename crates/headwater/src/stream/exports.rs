@@ -117,7 +117,7 @@ impl BootExports {
             tracing::error!(%error, "no random bytes for a boot id");
             Refusal::Unavailable("the server cannot make a boot id".to_owned())
         })?;
-        let decide = || self.devices.decide(device.id);
+        let decide = |picked| self.devices.decide(device.id, picked);
         let wish = Wish { boot, target: None, fresh: &fresh, decide: &decide };
         let InUse { disk, contents, observer } = match purpose {
             Purpose::Look => {

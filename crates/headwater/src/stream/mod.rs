@@ -25,5 +25,7 @@ pub mod images;
 pub mod kernels;
 pub mod known;
 pub mod mark;
+pub mod menu;
 pub mod names;
+pub mod own_disk;
 pub mod private;

@@ -153,7 +153,9 @@ impl Boot<'_> {
 
     /// iPXE looks for an IPv6 router after it has its IPv4 address, for some 13 s where nobody says that there is none.
     fn ipxe_waits(&self, found: &mut Vec<Finding>) {
-        let script = self.record.steps.iter().position(|step| step.kind == StepKind::Script);
+        // A menu that waits for somebody is no wait of iPXE's.
+        let is_end = |step: &Step| matches!(step.kind, StepKind::Script | StepKind::Menu { .. });
+        let script = self.record.steps.iter().position(is_end);
         let Some(before) = script.and_then(|at| self.record.steps.get(..at)) else { return };
         let is_ack = |step: &&Step| matches!(step.kind, StepKind::DhcpAck { .. });
         let script = self.record.steps.get(before.len()).map_or(0, |step| step.at_ms.us());

@@ -8,8 +8,10 @@ use super::time::Millis;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PhaseName {
-    /// From the first step until the iPXE script.
+    /// From the first step until the iPXE script, or until the boot menu was shown.
     Firmware,
+    /// Until the boot menu was left.
+    Menu,
     /// From the script until the firmware's login.
     ToLogin,
     /// From the firmware's login until its last request.
@@ -24,14 +26,22 @@ pub enum PhaseName {
 
 impl PhaseName {
     /// All of them, in their usual order.
-    pub const ALL: [Self; 6] =
-        [Self::Firmware, Self::ToLogin, Self::FirstStage, Self::Kernel, Self::HandOver, Self::SecondStage];
+    pub const ALL: [Self; 7] = [
+        Self::Firmware,
+        Self::Menu,
+        Self::ToLogin,
+        Self::FirstStage,
+        Self::Kernel,
+        Self::HandOver,
+        Self::SecondStage,
+    ];
 
     /// As it is shown.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Firmware => "firmware, DHCP, boot file",
+            Self::Menu => "boot menu",
             Self::ToLogin => "script to first login",
             Self::FirstStage => "first stage",
             Self::Kernel => "kernel and initramfs",
@@ -64,13 +74,16 @@ pub fn phases(record: &BootRecord) -> Vec<Phase> {
     let last_request = last_request.into_iter().flatten().filter_map(|stage| stage.last_request_at_ms).max();
     let end = record.ready_at_ms.or(last_request);
     let script = record.steps.iter().find(|step| step.kind == StepKind::Script).map(|step| step.at_ms);
+    let is_menu = |step: &&Step| matches!(step.kind, StepKind::Menu { .. });
+    let menu = record.steps.iter().find(is_menu).map(|step| step.at_ms);
     let first_login = record.steps.iter().find(|step| is_login(step, Stage::First)).map(|step| step.at_ms);
     let first_stage_end = first_login.and(match record.hand_over {
         Some(hand_over) => Some(Millis::from_us(hand_over.at_ms.us().saturating_sub(hand_over.gap_ms.us()))),
         None => end,
     });
     let mut marks = vec![
-        (PhaseName::Firmware, script),
+        (PhaseName::Firmware, menu.or(script)),
+        (PhaseName::Menu, menu.and(script)),
         (PhaseName::ToLogin, first_login),
         (PhaseName::FirstStage, first_stage_end),
         (PhaseName::Kernel, kernel_end(record)),

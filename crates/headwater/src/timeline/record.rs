@@ -149,6 +149,22 @@ pub enum StepKind {
         /// How TFTP went about it.
         tftp: Tftp,
     },
+    /// A boot menu was shown, or a key that calls for it was waited for.
+    Menu {
+        /// Its entries; 0: the key.
+        entries: usize,
+        /// After how many seconds it takes the default; 0: never.
+        wait_s: u16,
+    },
+    /// It was left.
+    MenuChoice {
+        /// What was chosen.
+        choice: String,
+        /// How: `by hand`, or `time-out`.
+        how: String,
+        /// How long it had been there.
+        waited_ms: Millis,
+    },
     /// The iPXE script was handed out.
     Script,
     /// A login succeeded.

@@ -2,6 +2,8 @@
 //!
 //! One mutex guards the table; nobody holds it over I/O. The data path does not know it: a session counts into
 //! [`StageCounters`]. Files are written by [`Recorder::save_changed`], which its owner calls again and again.
+mod menus;
+
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -252,7 +254,9 @@ impl Recorder {
     fn script_at(&self, now: Moment, boot: &NewBoot<'_>) {
         let mut table = self.lock();
         let pending = boot.mac.and_then(|mac| table.pending.remove(&mac)).unwrap_or_default();
-        let mut steps: Vec<_> = pending.into_iter().filter(|(at, _)| now.since(*at) <= PENDING_FOR).collect();
+        // Somebody who thinks before a menu is no reason to forget what led to it.
+        let patience = PENDING_FOR.plus(menus::waited(&pending));
+        let mut steps: Vec<_> = pending.into_iter().filter(|(at, _)| now.since(*at) <= patience).collect();
         steps.push((now, StepKind::Script));
         let started = steps.iter().map(|(at, _)| *at).min().unwrap_or(now);
         let mut live = LiveBoot::new(boot, started);
@@ -650,7 +654,7 @@ fn client_text(client: ClientKind) -> &'static str {
 /// Whether a step shows that the firmware's own part was over.
 fn is_past_firmware(step: &StepKind) -> bool {
     match step {
-        StepKind::BootFile { .. } | StepKind::Script => true,
+        StepKind::BootFile { .. } | StepKind::Script | StepKind::Menu { .. } => true,
         StepKind::DhcpDiscover { client } | StepKind::DhcpRequest { client } => {
             client == client_text(ClientKind::Ipxe)
         }

@@ -220,6 +220,14 @@ fn describe(step: &StepKind) -> (String, String) {
                 format!("{name}, {part} of {whole} by TFTP, given up after {took_ms} ms{tftp}"),
             )
         }
+        StepKind::Menu { entries: 0, wait_s } => {
+            ("menu key", format!("{wait_s} s to call for the boot menu"))
+        }
+        StepKind::Menu { entries, wait_s: 0 } => ("menu", format!("{entries} entries, no time-out")),
+        StepKind::Menu { entries, wait_s } => ("menu", format!("{entries} entries, time-out {wait_s} s")),
+        StepKind::MenuChoice { choice, how, waited_ms } => {
+            ("menu choice", format!("{choice}, {how} after {waited_ms} ms"))
+        }
         StepKind::Script => ("script", "iPXE script handed out".to_owned()),
         StepKind::Login { stage: Stage::First, peer, .. } => {
             ("login, first stage", format!("firmware at {peer}"))

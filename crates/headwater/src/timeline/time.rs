@@ -67,6 +67,12 @@ impl Millis {
         self.0
     }
 
+    /// Both together.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
     /// In milliseconds.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a boot is shorter than 2^53 microseconds")]

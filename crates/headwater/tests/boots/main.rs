@@ -11,6 +11,7 @@ mod hostile;
 mod identity;
 mod kernels;
 mod media;
+mod menu;
 mod nbd_root;
 mod paths;
 mod restarts;

@@ -1,6 +1,7 @@
 //! Devices in their tables.
 use super::super::cell::{BadRow, Cell, Row};
 use super::super::record::{Child, Record, Reference, Table, Unique};
+use super::menus::menu;
 use super::vdisks::{size, words};
 use crate::filter::{Field, FieldKind};
 use crate::model::{
@@ -35,6 +36,8 @@ impl Record for Device {
             "requests_per_second",
             "user_data",
             "ssh_keys",
+            "menu_show",
+            "menu_wait",
         ],
         unique: &[
             Unique { what: "name", columns: &["name"] },
@@ -122,6 +125,8 @@ impl Record for Device {
             profile.limits.requests_per_second.map(i64::from).into(),
             profile.guest.user_data.as_ref().map(UserData::as_str).into(),
             profile.guest.ssh_keys.lines().into(),
+            profile.menu.show.map(Choice::word).into(),
+            profile.menu.wait.map(|wait| i64::from(wait.seconds())).into(),
         ]
     }
 
@@ -151,6 +156,7 @@ impl Record for Device {
         let limits =
             DeviceLimits { bytes_per_second: size(row)?, requests_per_second: row.optional_small()? };
         let guest = guest(row)?;
+        let menu = menu(row)?;
         let mut lists = children.iter_mut().map(std::mem::take);
         let mut list = || lists.next().unwrap_or_default().into_iter();
         let macs: Result<Vec<_>, BadRow> = list().map(|mut row| row.parsed()).collect();
@@ -171,6 +177,7 @@ impl Record for Device {
                 kind,
                 disks: Disks::new(disks?)?,
                 local_disk,
+                menu,
                 write_cache,
                 limits,
                 personality: Personality::new(personality?)?,

@@ -1,6 +1,7 @@
 //! How each type of the model lies in its table: one file for each group of types.
 mod caches;
 mod devices;
+mod menus;
 mod people;
 mod places;
 mod tasks;

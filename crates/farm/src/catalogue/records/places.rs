@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 
 use super::super::cell::{BadRow, Cell, Row};
 use super::super::record::{Child, Record, Reference, Table, Unique};
+use super::menus::menu;
 use crate::filter::{Field, FieldKind};
 use crate::model::{
     AutoMerge, ChainLimit, Choice, Collection, Farm, ObjectKind, Server, Site, Store, StorePath, UserData,
@@ -211,6 +212,9 @@ impl Record for Collection {
             "newcomers_of",
             "user_data",
             "ssh_keys",
+            "approves_newcomers",
+            "menu_show",
+            "menu_wait",
         ],
         unique: &[
             Unique { what: "name", columns: &["site_id", "name_key"] },
@@ -245,6 +249,9 @@ impl Record for Collection {
             self.newcomers.as_ref().map(|_| self.site).into(),
             self.guest.user_data.as_ref().map(UserData::as_str).into(),
             self.guest.ssh_keys.lines().into(),
+            self.approves_newcomers.into(),
+            self.menu.show.map(Choice::word).into(),
+            self.menu.wait.map(|wait| i64::from(wait.seconds())).into(),
         ]
     }
 
@@ -259,8 +266,9 @@ impl Record for Collection {
         let newcomers = row.optional_parsed()?;
         let _newcomers_of = row.optional_integer()?;
         let guest = super::devices::guest(row)?;
+        let (approves_newcomers, menu) = (row.yes_no()?, menu(row)?);
         let template = children.iter_mut().flatten().next().map(Row::id).transpose()?;
-        Ok(Self { name, site, description, disabled, template, newcomers, guest })
+        Ok(Self { name, site, description, disabled, template, newcomers, guest, approves_newcomers, menu })
     }
 
     fn label(&self) -> Option<String> {

@@ -45,6 +45,7 @@ impl Record for Vdisk {
             "server_id",
             "affinity",
             "disabled",
+            "asks_login",
         ],
         unique: &[Unique { what: "name", columns: &["store_id", "name_key"] }],
         references: &[
@@ -63,6 +64,7 @@ impl Record for Vdisk {
             Field::row("write-cache", FieldKind::Word(words::<WriteCacheKind>), "coalesce(t.cache_kind, '')"),
             Field::row("server", FieldKind::Folded, "coalesce(server.name, '')"),
             Field::row("affinity", FieldKind::Word(words::<SubnetAffinity>), "t.affinity"),
+            Field::row("asks-login", FieldKind::YesNo, "t.asks_login"),
             Field::row("disabled", FieldKind::YesNo, "t.disabled"),
         ],
     };
@@ -86,6 +88,7 @@ impl Record for Vdisk {
             self.server.into(),
             self.affinity.word().into(),
             self.disabled.into(),
+            self.asks_login.into(),
         ]
     }
 
@@ -114,6 +117,7 @@ impl Record for Vdisk {
             server: row.optional_id()?,
             affinity: row.choice()?,
             disabled: row.yes_no()?,
+            asks_login: row.yes_no()?,
         })
     }
 

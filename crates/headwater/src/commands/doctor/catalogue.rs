@@ -281,6 +281,7 @@ mod tests {
                 store: store.id,
                 description: text(""),
                 menu_text: None,
+                asks_login: false,
                 mode: AccessMode::Standard(cache),
                 override_version: None,
                 server: None,

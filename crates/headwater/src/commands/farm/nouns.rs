@@ -174,6 +174,7 @@ pub const VDISK: Noun = Noun {
         DISABLED,
         field("store", Text, "where its files lie"),
         field("menu_text", Text, "what boot menus call it").also(&["menu-text", "menu"]),
+        field("asks_login", Truth, "boot menus let operators alone boot it, who log in"),
         field("mode", Text, "standard (each device has a write cache) or private (one device writes it)"),
         field("write_cache.kind", CacheKind, "server-memory, server-disk or server-disk-persistent")
             .also(&["write_cache", "cache"]),
@@ -225,6 +226,9 @@ pub const COLLECTION: Noun = Noun {
         field("newcomers", Text, "unknown machines join, and are called so: lab-###"),
         field("user_data", TextOrFile, "the template of cloud-init's user data: @FILE"),
         field("ssh_keys", Texts, "public keys that may log in"),
+        field("approves_newcomers", Truth, "such a machine waits until somebody approves it"),
+        field("menu.show", Text, "when a boot menu with a choice is shown: always, on-key or never"),
+        field("menu.wait_s", Number, "after how many seconds it takes the default; 0: never"),
     ],
 };
 
@@ -259,7 +263,12 @@ pub const DEVICE: Noun = Noun {
         ),
         field("kind", Text, "production, test or maintenance"),
         field("disks", Disks, "its vDisks in boot order").also(&["vdisk", "vdisks", "disk"]),
-        field("local_disk", Text, "what becomes of a disk of its own").also(&["local-disk"]),
+        field("local_disk", Text, "whether it may boot its own disk: no, offered (in the menu) or first")
+            .also(&["local-disk"]),
+        field("menu.show", Text, "when a boot menu with a choice is shown: always, on-key or never")
+            .also(&["menu"]),
+        field("menu.wait_s", Number, "after how many seconds it takes the default; 0: never")
+            .also(&["menu.wait", "menu-wait"]),
         field("write_cache.kind", CacheKind, "its own kind of write cache").also(&["write_cache", "cache"]),
         field("write_cache.limit_bytes", Size, "its own limit").also(&["write_cache.limit", "limit"]),
         field("limits.bytes_per_second", Size, "the most that it may read and write"),

@@ -156,15 +156,7 @@ fn populate(
             disabled: false,
             paths: [(server.id, path.clone())].into(),
         })?;
-        change.create(Collection {
-            name: Name::new(COLLECTION)?,
-            site: site.id,
-            description: empty.clone(),
-            disabled: false,
-            template: None,
-            newcomers: None,
-            guest: farm::model::GuestSettings::default(),
-        })?;
+        change.create(Collection::plain(Name::new(COLLECTION)?, site.id, empty.clone()))?;
         if let (Some(admin), Some(hash)) = (&answers.admin, hash) {
             let user = change.create(User {
                 name: admin.name.clone(),
