@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use control::{Code, ControlError};
-use farm::model::{DeviceName, SecretName};
+use farm::model::{CollectionId, DeviceName, Mac, SecretName, Timestamp, Uuid};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -46,6 +46,27 @@ pub trait Live: Send + Sync + 'static {
     /// # Errors
     /// [`control::Code::NotFound`] of a device that this server does not know, or why it could not be done.
     fn reset(&self, name: &DeviceName, discard_persistent: bool) -> Result<(), ControlError>;
+
+    /// Wakes a device by its network cards. The interfaces that the packets went out on.
+    ///
+    /// # Errors
+    /// [`control::Code::NotFound`] of a device without a network card that this server knows; why no packet could be sent.
+    fn wake(&self, name: &DeviceName) -> Result<Vec<String>, ControlError> {
+        Err(ControlError::new(control::Code::NotFound, format!("this server does not know device {name}")))
+    }
+
+    /// Machines that wait until somebody lets them in, by name.
+    fn newcomers(&self) -> Vec<Newcomer> {
+        Vec::new()
+    }
+
+    /// Takes a machine off the list of those that wait, since it was let in.
+    fn newcomer_let_in(&self, _: Mac) {}
+
+    /// Refuses a machine that waits, for a day. Whether it waited.
+    fn refuse_newcomer(&self, _: Mac) -> bool {
+        false
+    }
 
     /// The latest boot of each device, as objects of `docs/timeline.md`.
     ///
@@ -170,6 +191,23 @@ pub struct AdmissionStatus {
     pub expired: u64,
 }
 
+/// A machine that waits until somebody lets it in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Newcomer {
+    /// Its address.
+    pub mac: Mac,
+    /// Its SMBIOS UUID.
+    pub uuid: Option<Uuid>,
+    /// The collection that it is to join.
+    pub collection: CollectionId,
+    /// The name that it is to get.
+    pub name: DeviceName,
+    /// When it asked first.
+    pub since: Timestamp,
+    /// When it asked last.
+    pub seen: Timestamp,
+}
+
 /// What a device is doing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceStatus {
@@ -186,6 +224,10 @@ pub struct DeviceStatus {
     /// `off` if it has no boot under way, else the status of its boot: `waiting`, `first stage`, `second stage`, `ready`,
     /// `disconnected`.
     pub status: String,
+    /// Whether it is there: `off`, `booting`, `online`, `idle` (up, and asked for nothing for 5 minutes) or `lost` (its
+    /// connection went without a good-bye, less than half an hour ago).
+    #[serde(default)]
+    pub presence: String,
     /// The boot that is under way.
     pub boot: Option<String>,
     /// Its open sessions.

@@ -35,3 +35,4 @@ pub mod script_url;
 pub mod service;
 mod sockets;
 pub mod tftp;
+pub mod wake;

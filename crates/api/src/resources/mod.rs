@@ -9,6 +9,7 @@ mod live;
 mod locks;
 mod log_in;
 mod menu;
+mod newcomers;
 pub(crate) mod object;
 mod places;
 mod secrets;
@@ -47,6 +48,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         tasks::all(),
         locks::all(),
         audit::all(),
+        newcomers::all(),
         live::all(),
         traces::all(),
     ]

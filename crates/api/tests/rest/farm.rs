@@ -230,6 +230,7 @@ impl Live for NoServer {
             version: None,
             initiator: "iqn.2026-01.org.example:lab-001".to_owned(),
             status: "off".to_owned(),
+            presence: "online".to_owned(),
             boot: None,
             sessions: 0,
             write_cache: None,

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use farm::catalogue::{Change, Reader};
 use farm::model::{
-    Actor, Grant, Name, ObjectKind, PasswordHash, Revision, Role, Scope, Stored, Timestamp, Token, TokenDigest,
-    User, UserId, UserName,
+    Actor, Grant, Name, ObjectKind, PasswordHash, Revision, Role, Scope, Stored, Timestamp, Token,
+    TokenDigest, User, UserId, UserName,
 };
 
 use crate::caller::Caller;

@@ -1,7 +1,7 @@
 //! Machines that add themselves.
 use super::change::Change;
 use super::error::CatalogueError;
-use crate::model::{CollectionId, Description, Device, Mac, Macs, Stored, Uuid};
+use crate::model::{CollectionId, Description, Device, DeviceName, Mac, Macs, Stored, Uuid};
 use crate::rules::Refusal;
 use crate::rules::newcomers::next_name;
 
@@ -17,6 +17,20 @@ impl Change<'_> {
         uuid: Option<Uuid>,
         collection: CollectionId,
     ) -> Result<Stored<Device>, CatalogueError> {
+        self.admit_as(mac, uuid, collection, None)
+    }
+
+    /// As [`admit`](Self::admit), by this name if no device has it by now.
+    ///
+    /// # Errors
+    /// As [`admit`](Self::admit).
+    pub fn admit_as(
+        &mut self,
+        mac: Mac,
+        uuid: Option<Uuid>,
+        collection: CollectionId,
+        wanted: Option<&DeviceName>,
+    ) -> Result<Stored<Device>, CatalogueError> {
         if let Some(known) = self.device_by_mac(mac)? {
             return Ok(known);
         }
@@ -25,7 +39,11 @@ impl Change<'_> {
         let rows = self.reader.tx.query("SELECT name FROM device", &[])?;
         let names: Result<Vec<String>, _> = rows.into_iter().map(|mut row| row.text()).collect();
         let names = names.map_err(|bad| self.damaged_at("device", &bad))?;
-        let name = next_name(pattern, names.iter().map(String::as_str))?;
+        let free = wanted.filter(|wanted| !names.iter().any(|name| name == wanted.as_str()));
+        let name = match free {
+            Some(wanted) => wanted.clone(),
+            None => next_name(pattern, names.iter().map(String::as_str))?,
+        };
         let profile = match collection.template {
             Some(template) => self.get(template)?.value.profile,
             None => Default::default(),

@@ -1,6 +1,7 @@
 //! What the devices are doing.
 use ::api::live::{DeviceStatus, WriteCacheStatus};
 use control::{Code, ControlError};
+use netboot::director::MacAddress;
 
 use super::Admin;
 use crate::config::DeviceName;
@@ -8,6 +9,7 @@ use crate::stream::device::DeviceSlot;
 use crate::stream::devices::Served;
 use crate::stream::known::KnownDevice;
 use crate::timeline::Recorder;
+use crate::timeline::presence::presence;
 
 /// All devices, by name.
 pub(super) fn all(admin: &Admin) -> Vec<DeviceStatus> {
@@ -45,6 +47,32 @@ pub(super) fn reset(
     Ok(())
 }
 
+/// Wakes a device by its network cards, on every interface that machines boot on: which one it is behind is not known while
+/// it is off.
+pub(super) fn wake(admin: &Admin, name: &farm::model::DeviceName) -> Result<Vec<String>, ControlError> {
+    let snapshot = admin.devices.farm().snapshot();
+    let device = snapshot.device_named(name.as_str());
+    let macs = device.map(|device| device.macs.as_slice().to_vec()).unwrap_or_default();
+    if macs.is_empty() {
+        let why = format!("device {name} has no network card that this server knows");
+        return Err(ControlError::new(Code::NotFound, why));
+    }
+    let (mut interfaces, mut failed) = (Vec::new(), None);
+    for interface in &admin.devices.config().interfaces {
+        let sent =
+            macs.iter().try_for_each(|mac| netboot::wake::wake(MacAddress(mac.bytes()), &interface.name));
+        match sent {
+            Ok(()) => interfaces.push(interface.name.clone()),
+            Err(error) => failed = Some(format!("on {}: {error}", interface.name)),
+        }
+    }
+    if interfaces.is_empty() {
+        let why = failed.unwrap_or_else(|| "this server has no [[interface]]".to_owned());
+        return Err(ControlError::new(Code::Internal, format!("device {name} cannot be woken {why}")));
+    }
+    Ok(interfaces)
+}
+
 fn status(device: &KnownDevice, slot: Option<&DeviceSlot>, recorder: &Recorder) -> DeviceStatus {
     let boots = recorder.live_of(device.name.as_str());
     // A script that nobody has used yet says less than the boot that still runs.
@@ -67,6 +95,7 @@ fn status(device: &KnownDevice, slot: Option<&DeviceSlot>, recorder: &Recorder) 
         version: disk.as_ref().map(|disk| disk.number.get()),
         initiator: device.initiator.to_string(),
         status: boot.map_or("off", |boot| boot.status.as_str()).to_owned(),
+        presence: presence(boot, recorder.clock().now()).as_str().to_owned(),
         boot: boot.map(|boot| boot.id.clone()),
         sessions: boots.iter().map(|boot| boot.sessions).sum(),
         write_cache,

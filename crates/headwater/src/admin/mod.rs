@@ -17,9 +17,9 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use ::api::live::{DeviceStatus, Live, ServerStatus, Stats, TraceStatus, TraceWanted};
+use ::api::live::{DeviceStatus, Live, Newcomer, ServerStatus, Stats, TraceStatus, TraceWanted};
 use control::{Code, ControlError};
-use farm::model::{DeviceName, SecretName};
+use farm::model::{DeviceName, Mac, SecretName};
 use serde_json::Value;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
@@ -97,6 +97,30 @@ impl Live for Admin {
 
     fn reset(&self, name: &DeviceName, discard_persistent: bool) -> Result<(), ControlError> {
         devices::reset(self, name, discard_persistent)
+    }
+
+    fn wake(&self, name: &DeviceName) -> Result<Vec<String>, ControlError> {
+        devices::wake(self, name)
+    }
+
+    fn newcomers(&self) -> Vec<Newcomer> {
+        let told = |one: crate::stream::newcomers::Newcomer| Newcomer {
+            mac: one.mac,
+            uuid: one.uuid,
+            collection: one.collection,
+            name: one.name,
+            since: one.since,
+            seen: one.seen,
+        };
+        self.devices.newcomers().waiting().into_iter().map(told).collect()
+    }
+
+    fn newcomer_let_in(&self, mac: Mac) {
+        self.devices.newcomers().let_in(mac);
+    }
+
+    fn refuse_newcomer(&self, mac: Mac) -> bool {
+        self.devices.newcomers().refuse(mac, crate::catalogue::now())
     }
 
     fn boots(&self) -> Result<Vec<Value>, ControlError> {

@@ -403,6 +403,32 @@ pub enum DeviceVerb {
         #[command(flatten)]
         sure: Sure,
     },
+    /// Wake devices by their network cards (Wake-on-LAN)
+    Wake {
+        /// These
+        devices: Vec<String>,
+        /// All of this collection
+        #[arg(long, value_name = "SITE/COLLECTION")]
+        collection: Option<String>,
+        /// All that this view of devices shows
+        #[arg(long, value_name = "VIEW")]
+        view: Option<String>,
+        /// All that fit
+        #[arg(long, value_name = "CONDITION")]
+        filter: Option<String>,
+    },
+    /// Machines that nobody knows, and that wait to be approved
+    Newcomers,
+    /// Make a device of a machine that waits; it boots within a minute
+    Approve {
+        /// Its MAC address
+        mac: String,
+    },
+    /// Refuse a machine that waits, for a day
+    Refuse {
+        /// Its MAC address
+        mac: String,
+    },
     /// Make and change devices as a table says: all rows or none
     Import {
         /// A table with commas or tabs; its first line names the columns, as "device export" writes them

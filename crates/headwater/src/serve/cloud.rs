@@ -120,7 +120,10 @@ impl Cloud {
         .into();
         known.extend(device.macs.as_slice().first().map(|mac| ("mac", mac.to_string())));
         known.extend(device.uuid.map(|uuid| ("uuid", uuid.to_string())));
-        let disk = served.slot.disk_of(boot).or_else(|| self.devices.decide(device.id).ok());
+        let disk = served
+            .slot
+            .disk_of(boot)
+            .or_else(|| self.devices.decide(device.id, served.slot.picked(boot)).ok());
         if let Some(disk) = disk {
             known.extend([("vdisk", disk.name), ("version", disk.number.to_string())]);
         }

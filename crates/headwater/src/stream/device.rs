@@ -616,8 +616,9 @@ impl DeviceSlot {
         remembered.map_or_else(|| decide(None).map_err(NotOpened::Unavailable), Ok)
     }
 
-    /// What was chosen for a boot whose script was handed out.
-    fn picked(&self, boot: &BootId) -> Option<Picked> {
+    /// What was picked for a boot whose script was handed out, and that has not begun.
+    #[must_use]
+    pub fn picked(&self, boot: &BootId) -> Option<Picked> {
         self.state().picked.get(boot.as_str()).copied()
     }
 

@@ -11,6 +11,7 @@ use std::time::Instant;
 use block::ByteLength;
 use farm::catalogue::CatalogueError;
 use farm::model::{CollectionId, DeviceId, Mac, Stored, Uuid, VdiskId, VersionNumber};
+use farm::rules::newcomers::next_name;
 use farm::snapshot::{Answer, Snapshot, VdiskFacts};
 use iscsi::directory::IscsiName;
 use netboot::director::MacAddress;
@@ -24,6 +25,7 @@ use super::known::KnownDevice;
 use super::mark::Marks;
 use super::menu::{Picked, Turn};
 use super::names::base_name;
+use super::newcomers::{Asking, Newcomers, NotYet};
 use crate::catalogue::import::{self, UNKNOWN};
 use crate::catalogue::leases::{Leases, Lost};
 use crate::catalogue::local::Local;
@@ -44,6 +46,7 @@ pub struct Devices {
     workshop: Arc<Workshop>,
     accounts: Accounts,
     slots: Mutex<HashMap<DeviceName, Arc<DeviceSlot>>>,
+    newcomers: Newcomers,
 }
 
 /// A device, and what runs of it.
@@ -66,6 +69,10 @@ pub enum NotServed {
     Unreadable,
     /// It cannot be made known now.
     NotAdded(String),
+    /// Somebody must let it in first, by this name.
+    Waits(String),
+    /// Somebody refused it.
+    Refused,
 }
 
 /// A machine that is served.
@@ -101,6 +108,7 @@ impl Devices {
             workshop,
             accounts: Accounts::default(),
             slots: Mutex::default(),
+            newcomers: Newcomers::default(),
         })
     }
 
@@ -360,7 +368,10 @@ impl Devices {
         let own = Mac::new(mac.0).map_err(|_| NotServed::Unknown)?;
         let uuid: Option<Uuid> = uuid.and_then(|text| text.parse().ok());
         let added = match snapshot.decide(own, uuid, self.farm.server(), now()) {
-            Answer::Newcomer(collection) => self.farm.change(|change| change.admit(own, uuid, collection)),
+            Answer::Newcomer(collection) => {
+                self.may_join(&snapshot, Asking { mac: own, uuid, collection })?;
+                self.farm.change(|change| change.admit(own, uuid, collection))
+            }
             Answer::Known(_) | Answer::Unknown => {
                 let (collection, vdisk) = self.place_of_strangers(&snapshot).ok_or(NotServed::Unknown)?;
                 let strangers = snapshot.devices().filter(|device| device.collection == collection).count();
@@ -375,6 +386,36 @@ impl Devices {
             }
         };
         added.map(|device| device.id).map_err(|error: CatalogueError| NotServed::NotAdded(error.to_string()))
+    }
+
+    /// Whether a machine that nobody knows may join now.
+    fn may_join(&self, snapshot: &Snapshot, asking: Asking) -> Result<(), NotServed> {
+        let collection = snapshot.collection(asking.collection);
+        let approves = collection.is_some_and(|collection| collection.approves_newcomers);
+        let pattern = collection.and_then(|collection| collection.newcomers.as_ref());
+        let not_yet = match (approves, pattern) {
+            (false, _) | (_, None) => match self.newcomers.join(asking.mac, now()) {
+                Ok(()) => return Ok(()),
+                Err(not_yet) => not_yet,
+            },
+            (true, Some(pattern)) => self.newcomers.ask(asking, now(), |waiting| {
+                let devices = snapshot.devices().map(|device| device.name.as_str());
+                let taken = devices.chain(waiting.iter().map(String::as_str));
+                next_name(pattern, taken).map_err(|refusal| refusal.to_string())
+            }),
+        };
+        Err(match not_yet {
+            NotYet::Waits(name) => NotServed::Waits(name.to_string()),
+            NotYet::Refused => NotServed::Refused,
+            NotYet::TooMany => NotServed::TooManyUnknown,
+            NotYet::NoName(why) => NotServed::NotAdded(why),
+        })
+    }
+
+    /// Machines that wait to be let in.
+    #[must_use]
+    pub fn newcomers(&self) -> &Newcomers {
+        &self.newcomers
     }
 
     /// Where machines that nothing names are put, and what they boot.

@@ -123,6 +123,10 @@ impl Director for BootDirector {
                         "Headwater cannot read what it remembers of this machine.".to_owned()
                     }
                     NotServed::NotAdded(why) => format!("Headwater cannot add this machine: {why}."),
+                    NotServed::Waits(name) => {
+                        format!("waiting for approval: name {name}, MAC {}.", request.mac)
+                    }
+                    NotServed::Refused => format!("the machine with MAC {} was refused.", request.mac),
                 });
             }
         };
@@ -385,6 +389,10 @@ impl BootDirector {
             NotServed::TooManyUnknown => "too many machines that no administrator has added".to_owned(),
             NotServed::Unreadable => "its state cannot be read".to_owned(),
             NotServed::NotAdded(why) => format!("it cannot be added: {why}"),
+            NotServed::Waits(name) => {
+                format!("it waits as {name} (headwater device approve {mac}, or refuse)")
+            }
+            NotServed::Refused => "it was refused".to_owned(),
         };
         tracing::warn!(%mac, held_back, "{what} not answered: {why}");
     }

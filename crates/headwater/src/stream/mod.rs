@@ -27,5 +27,6 @@ pub mod known;
 pub mod mark;
 pub mod menu;
 pub mod names;
+pub mod newcomers;
 pub mod own_disk;
 pub mod private;

@@ -16,6 +16,7 @@ pub mod counters;
 pub mod findings;
 pub mod pattern;
 pub mod phases;
+pub mod presence;
 pub mod record;
 pub mod recorder;
 pub mod store;

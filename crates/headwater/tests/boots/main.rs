@@ -13,6 +13,7 @@ mod kernels;
 mod media;
 mod menu;
 mod nbd_root;
+mod newcomers;
 mod paths;
 mod restarts;
 mod site;

@@ -278,6 +278,7 @@ impl Live for ToldServer {
             version: runs.then_some(2),
             initiator: format!("iqn.2026-01.org.example:{name}"),
             status: if runs { "ready" } else { "off" }.to_owned(),
+            presence: "online".to_owned(),
             boot: runs.then(|| "b1".to_owned()),
             sessions: u32::from(runs),
             write_cache: runs.then(|| WriteCacheStatus {

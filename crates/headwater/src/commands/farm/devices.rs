@@ -5,7 +5,7 @@ use anyhow::Context;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::nouns::{DEVICE, DEVICE_STATUS};
+use super::nouns::{DEVICE, DEVICE_STATUS, NEWCOMER, Noun, WOKEN};
 use super::{Body, Server, address, encode, print, sure};
 use crate::cli::{DeviceVerb, Format, Sure};
 
@@ -26,6 +26,24 @@ impl Server {
             DeviceVerb::Reset { device, discard_persistent, sure } => {
                 self.reset(&device, discard_persistent, sure).await
             }
+            DeviceVerb::Wake { devices, collection, view, filter } => {
+                let mut body = json!({ "devices": devices });
+                for (key, value) in [("collection", collection), ("view", view), ("filter", filter)] {
+                    if let (Some(value), Some(fields)) = (value, body.as_object_mut()) {
+                        fields.insert(key.to_owned(), value.into());
+                    }
+                }
+                self.print_list(&WOKEN, self.ask(Method::POST, WOKEN.path, Some(&body)).await?)
+            }
+            DeviceVerb::Newcomers => self.print_list(&NEWCOMER, self.client.get(NEWCOMER.path).await?),
+            DeviceVerb::Approve { mac } => {
+                let path = format!("{}/{}/approve", NEWCOMER.path, encode(&mac));
+                self.print(&self.ask(Method::POST, &path, None).await?)
+            }
+            DeviceVerb::Refuse { mac } => {
+                self.client.post(&format!("{}/{}/refuse", NEWCOMER.path, encode(&mac))).await?;
+                Ok(String::new())
+            }
             DeviceVerb::Import { file, dry_run, new_only, make_collections } => {
                 self.import(
                     &file,
@@ -45,6 +63,13 @@ impl Server {
                 self.print(&self.ask(Method::POST, &path, Some(&json!({ "to": to }))).await?)
             }
         }
+    }
+
+    /// A list that comes whole.
+    #[allow(clippy::needless_pass_by_value, reason = "an answer is printed once")]
+    fn print_list(&self, noun: &Noun, answer: Value) -> anyhow::Result<String> {
+        let items = answer.get("items").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        print::list(noun, items, u64::try_from(items.len())?, &[], self.format)
     }
 
     async fn reset(&self, device: &str, discard_persistent: bool, sure: Sure) -> anyhow::Result<String> {

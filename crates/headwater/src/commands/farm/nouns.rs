@@ -431,6 +431,7 @@ pub const DEVICE_STATUS: Noun = Noun {
         column("MAC", "mac"),
         column("VDISK", "vdisk"),
         column("VERSION", "version"),
+        column("PRESENCE", "presence"),
         column("STATUS", "status"),
         column("BOOT", "boot"),
         column("SESSIONS", "sessions"),
@@ -438,6 +439,29 @@ pub const DEVICE_STATUS: Noun = Noun {
         column("LIMIT", "write_cache.limit_bytes"),
         column("FILL", "write_cache.fill"),
     ],
+    fields: &[],
+};
+
+/// Machines that wait to be approved.
+pub const NEWCOMER: Noun = Noun {
+    word: "device",
+    path: "/v1/newcomers",
+    columns: &[
+        column("NAME", "name"),
+        column("MAC", "mac"),
+        column("UUID", "uuid"),
+        column("COLLECTION", "collection"),
+        column("SINCE", "since"),
+        column("SEEN", "seen"),
+    ],
+    fields: &[],
+};
+
+/// Devices that were woken.
+pub const WOKEN: Noun = Noun {
+    word: "device",
+    path: "/v1/wake",
+    columns: &[column("DEVICE", "name"), column("CALLED ON", "interfaces"), column("PROBLEM", "problem")],
     fields: &[],
 };
 

@@ -1,0 +1,48 @@
+//! A machine that nobody knows: it waits on its screen, is approved, and boots by itself.
+use std::time::Duration;
+
+use lab::{Firmware, Guest, MICRO_READY_WITHIN};
+use serde_json::Value;
+
+use crate::site::{Device, Site};
+
+/// How long a machine may take from power-on to its script.
+const SCRIPT_WITHIN: Duration = Duration::from_secs(120);
+
+#[test]
+fn unknown_machine_waits_for_approval_and_then_boots() {
+    let devices = [Device::new("template", 0x2a)];
+    let site = Site::micro("newcomers", &devices);
+    site.headwater(&[
+        "collection",
+        "set",
+        "imported",
+        "newcomers=pc-###",
+        "approves_newcomers=true",
+        "template=template",
+    ]);
+    let stranger = Device::new("stranger", 0x2b);
+    let mac = stranger.spec(Firmware::BiosIpxeRom).mac;
+    let mut guest = Guest::start(&site.network, &stranger.spec(Firmware::BiosIpxeRom)).unwrap();
+    let screen = format!("waiting for approval: name pc-001, MAC {mac}");
+    guest.wait_for_screen(&screen, SCRIPT_WITHIN).unwrap();
+
+    let listed = site.headwater(&["device", "newcomers", "--output", "json"]);
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!((&listed["items"][0]["name"], &listed["items"][0]["mac"]), (&"pc-001".into(), &mac.into()));
+    let mac = listed["items"][0]["mac"].as_str().unwrap();
+    site.headwater(&["device", "approve", mac]);
+    // It asks again by itself; a key asks now.
+    guest.press(" ").unwrap();
+    guest.wait_for("GRUB: loading kernel", SCRIPT_WITHIN).unwrap();
+    assert_eq!(presence(&site), "booting");
+    guest.wait_for(lab::micro::READY, MICRO_READY_WITHIN).unwrap();
+    site.server.service().wait_for_log("device ready", Duration::from_secs(60)).unwrap();
+    assert_eq!(presence(&site), "online");
+}
+
+fn presence(site: &Site) -> String {
+    let answer = site.headwater(&["device", "status", "pc-001", "--output", "json"]);
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    answer["presence"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+}
