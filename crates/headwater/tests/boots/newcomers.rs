@@ -12,7 +12,7 @@ const SCRIPT_WITHIN: Duration = Duration::from_secs(120);
 #[test]
 fn unknown_machine_waits_for_approval_and_then_boots() {
     let devices = [Device::new("template", 0x2a)];
-    let site = Site::micro("newcomers", &devices);
+    let mut site = Site::micro("newcomers", &devices);
     site.headwater(&[
         "collection",
         "set",
