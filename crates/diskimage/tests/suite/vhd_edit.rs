@@ -99,6 +99,19 @@ fn child_that_grows_hides_what_its_parent_has_there() {
 }
 
 /// Cuts the power at every moment of an edit. `is_right` holds each file that is left against what it may be.
+#[test]
+fn child_without_blocks_that_grows_in_place_keeps_its_table() {
+    let parent = || parent_of(vec![0xAA; 3 << 20]);
+    let storage = made(&with_blocks(Subtype::Differencing, MIB / 2, MIB));
+    open(&storage, parent()).resize(ByteLength::new(4 * MIB)).unwrap();
+    let image = open(&storage, parent());
+    assert_eq!(bytes(&image, MIB / 2 - 512, 1024), [[0xAA; 512], [0; 512]].concat());
+    assert!(bytes(&image, MIB, 3 * MIB).iter().all(|&byte| byte == 0));
+    write(&image, 3 * MIB, 0x33, 4096);
+    image.close().unwrap();
+    assert_eq!(bytes(&open(&storage, parent()), 3 * MIB, 4096), [0x33; 4096]);
+}
+
 fn assert_every_crash(storage: &CrashStorage, is_right: &dyn Fn(MemoryStorage, &str)) {
     for moment in 0..=storage.moments() {
         let small = |event: &diskimage::storage::Event| match event {

@@ -131,6 +131,8 @@ impl SparseWriter {
         state.table.resize(entries);
         let table = state.table.encode();
         if has_room {
+            // What is used ends behind it now, where the table was the last there is.
+            state.space.reach(&*self.storage, end)?;
             let (gained, _) = state.table.entry_bytes(old_entries);
             let tail = usize::try_from(gained).ok().and_then(|gained| table.get(gained..));
             self.storage.write_at(ByteOffset::new(at.saturating_add(gained)), tail.unwrap_or_default())?;
