@@ -64,7 +64,7 @@ pub struct ShowArgs {
 pub struct ReplayArgs {
     /// The trace
     pub file: PathBuf,
-    /// The disk: nbd://HOST[:PORT]/EXPORT, nbd+unix:///EXPORT?socket=PATH or iscsi://HOST[:PORT]/TARGET[/LUN]
+    /// The disk: nbd://HOST:PORT/EXPORT, nbd+unix:///EXPORT?socket=PATH or iscsi://HOST:PORT/TARGET/UNIT; ports and unit may be left out
     pub server: String,
     /// How many clients replay it at once, each over a connection of its own
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]

@@ -205,7 +205,7 @@ impl Boot<'_> {
                             format!(
                                 "{name}: not one TFTP block of {block} bytes arrived: the network drops larger ones"
                             ),
-                            "a path MTU of 1,500 all the way (tunnels and VLANs take their part): headwater doctor network DEVICE",
+                            "a path MTU of 1,500 all the way (tunnels and VLANs take their part); from a machine that runs there, `ping -M do -s 1472 SERVER` tells",
                         )
                     } else {
                         let (part, whole) = (bytes(*acknowledged_bytes), bytes(*size_bytes));
@@ -229,8 +229,7 @@ impl Boot<'_> {
             let blocks = size.checked_div(block_bytes.into()).unwrap_or(0).saturating_add(1);
             let what =
                 format!("{name}: {resent} of {blocks} TFTP blocks of {block_bytes} bytes were sent again");
-            let advice =
-                "the network loses packets, or drops those of full size: headwater doctor network DEVICE";
+            let advice = "the network loses packets, or drops those of full size; from a machine that runs there, `ping -M do -s 1472 SERVER` tells";
             found.extend(self.timed(FindingKind::LostTftp, took_us, what, advice));
             return;
         }

@@ -113,7 +113,7 @@ fn large_tftp_blocks_that_never_arrive_point_to_the_path_mtu() {
     record.step(at(0), lost(0, 1468));
     let found = the(&record, FindingKind::BrokenTftp);
     assert!(found.what.contains("1468 bytes arrived: the network drops larger ones"), "{}", found.what);
-    assert!(found.advice.unwrap().contains("doctor network"));
+    assert!(found.advice.unwrap().contains("ping -M do"));
     record.steps.remove(0);
     record.step(at(0), lost(512, 512));
     assert!(the(&record, FindingKind::BrokenTftp).what.contains("fell silent after 512 B of 1.0 MiB"));
