@@ -3,7 +3,7 @@
 //! A trace is a table with a line for each request, in a file that any program reads: CSV with comment lines before it, mostly
 //! compressed with gzip. `docs/trace.md` describes it column by column; `pandas.read_csv(PATH, comment="#")` imports it.
 //!
-//! [`read`] and [`write`] turn bytes into a [`Trace`] and back, [`Appender`] makes such bytes piece by piece while requests come,
+//! [`read`] and [`write()`] turn bytes into a [`Trace`] and back, [`Appender`] makes such bytes piece by piece while requests come,
 //! and [`summary`] says what a trace shows: how sequential, how many at a time, what was read twice, and where. Recording
 //! and replaying are left to programs. Traces come from anywhere, so they are parsed like anything foreign.
 #![deny(
