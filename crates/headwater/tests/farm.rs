@@ -10,8 +10,8 @@ use control::Caller;
 use diskimage::{Childless, Image, MutableImage, OpenOptions};
 use farm::catalogue::{Catalogue, CatalogueError, Change, Reader};
 use farm::model::{
-    Description, Device, DeviceKind, DeviceName, Id, Lease, Owner, Purpose, Sharing, Store, Stored, Subject,
-    Timestamp, Vdisk, Version, VersionNumber, VersionState,
+    Description, Device, DeviceKind, DeviceName, Id, Lease, MenuShow, Owner, Purpose, Sharing, Store, Stored,
+    Subject, Timestamp, Vdisk, Version, VersionNumber, VersionState,
 };
 use farm::rules::lifecycle::Promotion;
 use harness::{Site, headwater, target_in, wait_until};
@@ -73,6 +73,8 @@ impl Books {
         let device = self.device(name);
         let mut changed = device.value.clone();
         changed.profile.kind = DeviceKind::Maintenance;
+        // Nobody is there to choose among versions.
+        changed.profile.menu.show = Some(MenuShow::Never);
         self.change(|change| change.update(device.id, device.revision, changed.clone()));
     }
 
