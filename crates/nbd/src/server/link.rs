@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use super::channel::{Channel, Filled};
+use super::channel::{Channel, Filled, WRITE_AT_ONCE_BYTES};
 use super::event_loop::Context;
 use super::mailbox::{Arrival, ConnectionId, Letter};
 use super::opened::Opened;
@@ -131,13 +131,13 @@ impl Link {
     /// Does what can be done without waiting.
     pub(super) fn turn(&mut self, context: &mut Context) -> Turn {
         let (mut rounds, mut messages) = (TURN_ROUNDS, TURN_MESSAGES);
-        let mut progress = true;
-        while progress && rounds > 0 && messages > 0 && self.channel.is_some() {
+        let (mut progress, mut sent) = (true, 0);
+        while progress && rounds > 0 && messages > 0 && sent < WRITE_AT_ONCE_BYTES && self.channel.is_some() {
             rounds = rounds.saturating_sub(1);
             progress = self.tls_handshake(context);
             progress |= self.fill(context);
             progress |= self.take_messages(&mut messages, context);
-            progress |= self.answer(context);
+            progress |= self.answer(&mut sent, context);
             self.end_when_done(context);
         }
         self.give_back_buffers(context);
@@ -407,16 +407,17 @@ impl Link {
         }
     }
 
-    /// Answers reads and sends the answers, in portions: while the client takes the first, the next is made. Were a deep
+    /// Answers reads and sends the answers, adding up what went, in portions: while the client takes the first, the next is made. Were a deep
     /// queue answered at once, client and server would work in turn and each wait for the other.
-    fn answer(&mut self, context: &mut Context) -> bool {
+    fn answer(&mut self, sent: &mut usize, context: &mut Context) -> bool {
         let mut progress = false;
         for _ in 0..PORTIONS {
             let pumped = self.pump(context);
             let more = self.output.holds_portion();
-            let sent = self.flush(context);
-            progress |= pumped || sent;
-            if !(pumped && more && sent) {
+            let moved = self.flush(context);
+            *sent = sent.saturating_add(moved);
+            progress |= pumped || moved > 0;
+            if !(pumped && more && moved > 0 && *sent < WRITE_AT_ONCE_BYTES) {
                 break;
             }
         }
@@ -442,13 +443,13 @@ impl Link {
         })
     }
 
-    /// Writes to the socket until it is full or nothing is left.
-    fn flush(&mut self, context: &mut Context) -> bool {
-        let Some(channel) = &mut self.channel else { return false };
-        match channel.flush(&mut self.output) {
-            Ok(moved) => moved,
-            Err(error) => self.lost(&error, context),
-        }
+    /// Writes to the socket until it is full or nothing is left, or others should have their turn; how many bytes went.
+    fn flush(&mut self, context: &mut Context) -> usize {
+        let Some(channel) = &mut self.channel else { return 0 };
+        channel.flush(&mut self.output).unwrap_or_else(|error| {
+            self.lost(&error, context);
+            0
+        })
     }
 
     fn lost(&mut self, error: &io::Error, context: &Context) -> bool {
