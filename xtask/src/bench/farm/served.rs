@@ -4,6 +4,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -84,13 +85,16 @@ fn lists(socket: &Path, arguments: &FarmArguments) -> Result<Vec<Measure>> {
 }
 
 fn scripts(port: u16, devices: u32) -> Result<Vec<Measure>> {
+    let boots = AtomicU32::new(0);
     let fetch = |round: u32| -> Result<f64> {
         let mac = mac(round.wrapping_mul(2_654_435_761) % devices.max(1) + 1);
         let begun = Instant::now();
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let script = ask(stream, &format!("/v1/boot/script?mac={mac}&platform=pcbios"))?;
-        ensure!(script.contains(":iqn."), "the script for {mac} names no target:\n{script}");
+        ensure!(script.starts_with("#!ipxe"), "no script for {mac}:\n{script}");
+        // The others are disabled, or are shown a menu.
+        boots.fetch_add(u32::from(script.contains(":iqn.")), Ordering::Relaxed);
         Ok(begun.elapsed().as_secs_f64() * 1e3)
     };
     let mut times = (0..SCRIPTS).map(fetch).collect::<Result<Vec<f64>>>()?;
@@ -112,6 +116,8 @@ fn scripts(port: u16, devices: u32) -> Result<Vec<Measure>> {
         })
     });
     done?;
+    let boots = boots.into_inner();
+    ensure!(boots > SCRIPTS, "only {boots} of {} scripts name a target", 2 * SCRIPTS);
     let a_minute = f64::from(SCRIPTS) / begun.elapsed().as_secs_f64() * 60.0;
     Ok(vec![
         asked("boot script over HTTP: p99".to_owned(), p99, 5.0, "ms"),
