@@ -164,6 +164,27 @@ impl fmt::Display for ByteOffset {
     }
 }
 
+impl ByteLength {
+    /// In binary units with three digits, for people: `24.3 MiB`.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
+    pub fn approximate(self) -> String {
+        let mut value = self.0 as f64;
+        for unit in ["B", "KiB", "MiB", "GiB"] {
+            if value < 1024.0 {
+                return three_digits(value, unit);
+            }
+            value /= 1024.0;
+        }
+        three_digits(value, "TiB")
+    }
+}
+
+fn three_digits(value: f64, unit: &str) -> String {
+    let decimals = if unit == "B" || value >= 100.0 { 0 } else { 1 };
+    format!("{value:.decimals$} {unit}")
+}
+
 impl fmt::Display for ByteLength {
     /// In binary units where the length is a whole number of them: `1.5 GiB` stays `1536 MiB`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

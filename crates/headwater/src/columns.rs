@@ -2,18 +2,12 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use block::ByteLength;
+
 /// Bytes in binary units with three digits: `24.3 MiB`.
 #[must_use]
-#[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
 pub fn bytes(bytes: u64) -> String {
-    let mut value = bytes as f64;
-    for unit in ["B", "KiB", "MiB", "GiB"] {
-        if value < 1024.0 {
-            return three_digits(value, unit);
-        }
-        value /= 1024.0;
-    }
-    three_digits(value, "TiB")
+    ByteLength::new(bytes).approximate()
 }
 
 /// Rows of cells as aligned columns; `right` lists the columns of figures.
@@ -54,11 +48,6 @@ pub fn name(name: &str) -> Cow<'_, str> {
 #[must_use]
 pub fn columns<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.into_iter().map(str::to_owned).collect()
-}
-
-fn three_digits(value: f64, unit: &str) -> String {
-    let decimals = if unit == "B" || value >= 100.0 { 0 } else { 1 };
-    format!("{value:.decimals$} {unit}")
 }
 
 #[cfg(test)]

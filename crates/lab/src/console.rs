@@ -79,6 +79,24 @@ impl Console {
 
     /// Waits for a line, from number `next` on, that fits; `next` then is the number of the line after it.
     pub(crate) fn wait(&self, next: &mut usize, timeout: Duration, fits: impl Fn(&str) -> bool) -> Waited {
+        self.wait_in(next, timeout, fits, |_| false)
+    }
+
+    /// Waits for a text in a line, from number `next` on, or behind the last one; `next` then is the number of the line after
+    /// it.
+    pub(crate) fn wait_for_screen(&self, next: &mut usize, timeout: Duration, text: &str) -> Waited {
+        let holds = |line: &str| line.contains(text);
+        self.wait_in(next, timeout, holds, holds)
+    }
+
+    /// Waits for a line that fits, or for an unfinished one that does.
+    fn wait_in(
+        &self,
+        next: &mut usize,
+        timeout: Duration,
+        fits: impl Fn(&str) -> bool,
+        unfinished_fits: impl Fn(&str) -> bool,
+    ) -> Waited {
         let deadline = Instant::now() + timeout;
         let mut state = self.lock();
         loop {
@@ -88,30 +106,7 @@ impl Console {
                     return Waited::Found(line.clone());
                 }
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if state.ended {
-                return Waited::Ended;
-            }
-            if left.is_zero() {
-                return Waited::TimedOut;
-            }
-            state = self.0.1.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
-    /// Waits for a text in a line, from number `next` on, or behind the last one; `next` then is the number of the line after
-    /// it.
-    pub(crate) fn wait_for_screen(&self, next: &mut usize, timeout: Duration, text: &str) -> Waited {
-        let deadline = Instant::now() + timeout;
-        let mut state = self.lock();
-        loop {
-            while let Some(line) = state.lines.get(*next) {
-                *next += 1;
-                if line.text.contains(text) {
-                    return Waited::Found(line.clone());
-                }
-            }
-            if state.unfinished.contains(text) {
+            if unfinished_fits(&state.unfinished) {
                 return Waited::Found(Line { at: Duration::ZERO, text: state.unfinished.clone() });
             }
             let left = deadline.saturating_duration_since(Instant::now());

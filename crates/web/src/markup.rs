@@ -2,24 +2,12 @@
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use block::ByteLength;
 use maud::{Markup, html};
 
 /// Bytes in binary units with three digits: `24.3 MiB`.
-#[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
 pub(crate) fn bytes(bytes: u64) -> String {
-    let mut value = bytes as f64;
-    for unit in ["B", "KiB", "MiB", "GiB"] {
-        if value < 1024.0 {
-            return three_digits(value, unit);
-        }
-        value /= 1024.0;
-    }
-    three_digits(value, "TiB")
-}
-
-fn three_digits(value: f64, unit: &str) -> String {
-    let decimals = if unit == "B" || value >= 100.0 { 0 } else { 1 };
-    format!("{value:.decimals$} {unit}")
+    ByteLength::new(bytes).approximate()
 }
 
 /// A time span as people say it: `8.24 s`, `312 ms`, `2 min 5 s`.

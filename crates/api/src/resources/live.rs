@@ -135,7 +135,7 @@ fn all_devices(asked: &Asked<'_>) -> Result<Reply, Problem> {
 }
 
 /// The device that the path names, where the caller may do this with it.
-fn known(asked: &Asked<'_>, action: Action) -> Result<DeviceName, Problem> {
+pub(super) fn known(asked: &Asked<'_>, action: Action) -> Result<DeviceName, Problem> {
     let (caller, wanted) = (asked.caller()?, asked.parameter("device")?);
     Ok(asked.control().read(|reader| {
         let device = find::<Device>(reader, wanted)?;

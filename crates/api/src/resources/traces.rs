@@ -1,16 +1,14 @@
 //! Recording the block requests of a device.
 use axum::http::StatusCode;
-use farm::model::{Device, DeviceName, ObjectKind};
+use farm::model::DeviceName;
 use farm::rules::permission::Action;
 
-use super::devices::Devices;
-use super::object::Resource;
+use super::live::known;
 use crate::asked::Asked;
 use crate::live::{TraceStatus, TraceWanted};
 use crate::operation::{Operation, ParameterKind};
 use crate::problem::Problem;
 use crate::reply::Reply;
-use crate::wire::find;
 
 /// The longest recording: a week.
 const MAX_SECONDS: u64 = 7 * 24 * 3600;
@@ -50,16 +48,6 @@ pub(super) fn all() -> Vec<Operation> {
         )
         .gives_text("text/csv"),
     ]
-}
-
-/// The device that the path names, where the caller may do this with it.
-fn known(asked: &Asked<'_>, action: Action) -> Result<DeviceName, Problem> {
-    let (caller, wanted) = (asked.caller()?, asked.parameter("device")?);
-    Ok(asked.control().read(|reader| {
-        let device = find::<Device>(reader, wanted)?;
-        caller.may(action, ObjectKind::Device, Devices::place(reader, &device.value)?)?;
-        Ok(device.value.name)
-    })?)
 }
 
 fn start(asked: &Asked<'_>) -> Result<Reply, Problem> {

@@ -5,7 +5,7 @@ use block::{BlockDevice, ByteLength, ByteOffset, ByteRange, Patience};
 use control::{Code, Options, cache_version};
 use diskimage::{Format, Image, OpenOptions};
 use farm::model::{
-    Access, Collection, Device, DeviceProfile, Disks, Macs, Owner, PersistentCache, Purpose, Sharing, Stored,
+    Access, Collection, Device, DeviceProfile, Disks, Owner, PersistentCache, Purpose, Sharing, Stored,
     Subject, TaskState, VdiskId, VersionState,
 };
 use farm::rules::leases::Wanted;
@@ -50,16 +50,8 @@ fn cache(farm: &Farm, vdisk: VdiskId) -> Stored<PersistentCache> {
         let lab = Collection::plain(name, site, description);
         let collection = change.create(lab)?.id;
         let device = change.create(Device {
-            name: text("lab-07"),
-            collection,
-            description: text(""),
-            macs: Macs::default(),
-            uuid: None,
-            address: None,
-            initiator: None,
-            chap: None,
-            disabled: false,
             profile: DeviceProfile { disks: Disks::one(vdisk), ..DeviceProfile::default() },
+            ..Device::plain(text("lab-07"), collection, text(""))
         })?;
         let (version, server, made_at) = (n(0), farm.server, change.now());
         Ok(change.create(PersistentCache {

@@ -24,16 +24,9 @@ fn runs_on(
         let collection = farm::model::Collection::plain(text("Lab"), site, text(""));
         let collection = change.create(collection)?.id;
         let device = change.create(Device {
-            name: text("lab-07"),
-            collection,
-            description: text(""),
             macs: Macs::new(vec![Mac::new([0x52, 0x54, 0, 0, 0, 7])?])?,
-            uuid: None,
-            address: None,
-            initiator: None,
-            chap: None,
-            disabled: false,
             profile: DeviceProfile { disks: Disks::one(vdisk), ..DeviceProfile::default() },
+            ..Device::plain(text("lab-07"), collection, text(""))
         })?;
         let wanted = Wanted {
             subject: Subject::Contents(version),

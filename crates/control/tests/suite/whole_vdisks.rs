@@ -3,8 +3,8 @@ use control::Code;
 use control::vdisks::{Files, create_blank, delete};
 use diskimage::{Format, LayerInfo};
 use farm::model::{
-    AccessMode, ByteSize, Collection, Device, DeviceProfile, Disks, Lease, Macs, Owner, Purpose, Sharing,
-    Subject, Vdisk, VersionState,
+    AccessMode, ByteSize, Collection, Device, DeviceProfile, Disks, Lease, Owner, Purpose, Sharing, Subject,
+    Vdisk, VersionState,
 };
 use farm::rules::leases::Wanted;
 
@@ -81,16 +81,8 @@ fn vdisk_that_devices_boot_or_run_on_is_not_deleted_and_they_are_named() {
         let lab = Collection::plain(name, site, description);
         let collection = change.create(lab)?.id;
         Ok(change.create(Device {
-            name: text("lab-07"),
-            collection,
-            description: text(""),
-            macs: Macs::default(),
-            uuid: None,
-            address: None,
-            initiator: None,
-            chap: None,
-            disabled: false,
             profile: DeviceProfile { disks: Disks::one(vdisk), ..DeviceProfile::default() },
+            ..Device::plain(text("lab-07"), collection, text(""))
         })?)
     });
     let device = made.unwrap();

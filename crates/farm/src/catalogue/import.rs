@@ -9,8 +9,8 @@ use crate::csv::BadCell;
 use crate::csv::devices::{COLUMNS, DeviceRow, MAX_ERRORS, cells};
 use crate::filter::Filter;
 use crate::model::{
-    Collection, CollectionId, Description, Device, DeviceDisk, DeviceProfile, Disks, Macs, Name, Site,
-    SiteId, Store, StoreId, Stored, Vdisk, VdiskId, VdiskName,
+    Collection, CollectionId, Description, Device, DeviceDisk, DeviceProfile, Disks, Name, Site, SiteId,
+    Store, StoreId, Stored, Vdisk, VdiskId, VdiskName,
 };
 
 /// What an import may do besides making devices.
@@ -267,18 +267,8 @@ impl Reader<'_> {
 }
 
 fn blank(row: &DeviceRow, collection: CollectionId, profile: DeviceProfile) -> Result<Device, RowError> {
-    Ok(Device {
-        name: row.name.clone(),
-        collection,
-        description: Description::new("").map_err(CatalogueError::from)?,
-        macs: Macs::default(),
-        uuid: None,
-        address: None,
-        initiator: None,
-        chap: None,
-        disabled: false,
-        profile,
-    })
+    let description = Description::new("").map_err(CatalogueError::from)?;
+    Ok(Device { profile, ..Device::plain(row.name.clone(), collection, description) })
 }
 
 /// The device, with what the row says.

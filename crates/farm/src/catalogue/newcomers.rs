@@ -54,16 +54,10 @@ impl Change<'_> {
             _ => None,
         };
         self.create(Device {
-            name,
-            collection: collection.id,
-            description: Description::new("added itself")?,
             macs: Macs::new(vec![mac])?,
             uuid,
-            address: None,
-            initiator: None,
-            chap: None,
-            disabled: false,
             profile,
+            ..Device::plain(name, collection.id, Description::new("added itself")?)
         })
     }
 }

@@ -45,6 +45,25 @@ pub struct Device {
     pub profile: DeviceProfile,
 }
 
+impl Device {
+    /// A device that says nothing but this.
+    #[must_use]
+    pub fn plain(name: DeviceName, collection: CollectionId, description: Description) -> Self {
+        Self {
+            name,
+            collection,
+            description,
+            macs: Macs::default(),
+            uuid: None,
+            address: None,
+            initiator: None,
+            chap: None,
+            disabled: false,
+            profile: DeviceProfile::default(),
+        }
+    }
+}
+
 /// What a device gets, as far as it is not the machine's own: what a template gives, and what copying copies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceProfile {

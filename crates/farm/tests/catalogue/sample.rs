@@ -3,9 +3,9 @@ use std::collections::BTreeMap;
 
 use farm::catalogue::{Catalogue, CatalogueError, Change};
 use farm::model::{
-    Access, AccessMode, Actor, ByteSize, Collection, CollectionId, Device, DeviceProfile, Disks, Lineage,
-    Mac, Macs, Percent, Server, ServerId, Site, SiteId, Store, StoreId, SubnetAffinity, Text, TextRule,
-    Timestamp, Vdisk, VdiskId, Version, VersionNumber, VersionState, Weight, WriteCache, WriteCacheKind,
+    Access, AccessMode, Actor, ByteSize, Collection, CollectionId, Device, Disks, Lineage, Mac, Macs,
+    Percent, Server, ServerId, Site, SiteId, Store, StoreId, SubnetAffinity, Text, TextRule, Timestamp,
+    Vdisk, VdiskId, Version, VersionNumber, VersionState, Weight, WriteCache, WriteCacheKind,
 };
 
 pub(crate) fn text<R: TextRule>(text: &str) -> Text<R> {
@@ -91,16 +91,8 @@ pub(crate) fn mac(number: u32) -> Mac {
 
 pub(crate) fn device(number: u32, collection: CollectionId) -> Device {
     Device {
-        name: text(&format!("lab-{number:05}")),
-        collection,
-        description: text(""),
         macs: Macs::new(vec![mac(number)]).unwrap(),
-        uuid: None,
-        address: None,
-        initiator: None,
-        chap: None,
-        disabled: false,
-        profile: DeviceProfile::default(),
+        ..Device::plain(text(&format!("lab-{number:05}")), collection, text(""))
     }
 }
 

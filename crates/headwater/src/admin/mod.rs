@@ -104,15 +104,7 @@ impl Live for Admin {
     }
 
     fn newcomers(&self) -> Vec<Newcomer> {
-        let told = |one: crate::stream::newcomers::Newcomer| Newcomer {
-            mac: one.mac,
-            uuid: one.uuid,
-            collection: one.collection,
-            name: one.name,
-            since: one.since,
-            seen: one.seen,
-        };
-        self.devices.newcomers().waiting().into_iter().map(told).collect()
+        self.devices.newcomers().waiting()
     }
 
     fn newcomer_let_in(&self, mac: Mac) {

@@ -6,9 +6,9 @@
 use farm::catalogue::{CatalogueError, Change};
 use farm::model::{
     Access, AccessMode, BadValue, ByteSize, Chap, ChapUser, Collection, CollectionId, Description, Device,
-    DeviceDisk, DeviceLimits, DeviceName, DeviceProfile, Disks, InitiatorName, Lineage, Mac, Macs, Name,
-    Percent, SecretName, Server, Store, StoreId, StorePath, Stored, SubnetAffinity, Timestamp, Vdisk,
-    VdiskId, VdiskName, Version, VersionState, WriteCache, WriteCacheKind, WriteCacheOverride,
+    DeviceDisk, DeviceLimits, DeviceName, Disks, InitiatorName, Lineage, Mac, Macs, Name, Percent,
+    SecretName, Server, Store, StoreId, StorePath, Stored, SubnetAffinity, Timestamp, Vdisk, VdiskId,
+    VdiskName, Version, VersionState, WriteCache, WriteCacheKind, WriteCacheOverride,
 };
 use meter::Rates;
 
@@ -267,18 +267,7 @@ pub fn stranger(
 }
 
 fn blank(name: DeviceName, collection: CollectionId) -> Result<Device, BadValue> {
-    Ok(Device {
-        name,
-        collection,
-        description: Description::new(FROM_FILE)?,
-        macs: Macs::default(),
-        uuid: None,
-        address: None,
-        initiator: None,
-        chap: None,
-        disabled: false,
-        profile: DeviceProfile::default(),
-    })
+    Ok(Device::plain(name, collection, Description::new(FROM_FILE)?))
 }
 
 fn fresh_vdisk(name: VdiskName, store: StoreId, mode: AccessMode) -> Result<Vdisk, BadValue> {

@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use api::live::Newcomer;
 use farm::model::{CollectionId, DeviceName, Mac, Timestamp, Uuid};
 
 /// The most machines that join, or begin to wait, in a minute: a room full of new machines, and no flood.
@@ -22,23 +23,6 @@ const AWAY_AFTER: Duration = Duration::from_secs(180);
 const MAX_REFUSED: usize = 1024;
 /// How long a refusal counts.
 const REFUSED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// A machine that waits to be let in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Newcomer {
-    /// Its address.
-    pub mac: Mac,
-    /// Its SMBIOS UUID.
-    pub uuid: Option<Uuid>,
-    /// The collection that it is to join.
-    pub collection: CollectionId,
-    /// The name that it is to get.
-    pub name: DeviceName,
-    /// When it asked first.
-    pub since: Timestamp,
-    /// When it asked last.
-    pub seen: Timestamp,
-}
 
 /// A machine that asks.
 #[derive(Clone, Copy, Debug)]
