@@ -74,6 +74,15 @@ pub trait Live: Send + Sync + 'static {
     /// Those of the disk that they are kept on.
     fn boots(&self) -> Result<Vec<Value>, ControlError>;
 
+    /// The same, and of the other boots that are kept those that began at this moment (microseconds since 1970) or later.
+    ///
+    /// # Errors
+    /// Those of the disk that they are kept on.
+    fn boots_since(&self, unix_us: u64) -> Result<Vec<Value>, ControlError> {
+        let _ = unix_us;
+        self.boots()
+    }
+
     /// The boots of a device, latest first, or the one with this id.
     ///
     /// # Errors
@@ -168,6 +177,24 @@ pub struct ServerStatus {
     /// Who boots and who waits.
     #[serde(default)]
     pub admission: AdmissionStatus,
+    /// What its process takes of the machine.
+    #[serde(default)]
+    pub process: ProcessStatus,
+}
+
+/// What the process of a server takes of its machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessStatus {
+    /// The time that its threads have worked since the start, in microseconds: all processors together.
+    pub cpu_us: u64,
+    /// How many processors it may use.
+    pub processors: u32,
+    /// The memory that it holds.
+    pub memory_bytes: u64,
+    /// What write caches in memory take.
+    pub cache_memory_bytes: u64,
+    /// What write caches in memory may take together.
+    pub cache_memory_limit_bytes: u64,
 }
 
 /// How many devices boot at a time, and who waits for a place.
@@ -219,6 +246,9 @@ pub struct DeviceStatus {
     pub vdisk: Option<String>,
     /// In which version.
     pub version: Option<u32>,
+    /// The number of the vDisk that it runs; null: it runs none.
+    #[serde(default)]
+    pub vdisk_id: Option<i64>,
     /// The name that its initiator uses.
     pub initiator: String,
     /// `off` if it has no boot under way, else the status of its boot: `waiting`, `first stage`, `second stage`, `ready`,

@@ -12,6 +12,7 @@ use farm::snapshot::{SharedSnapshot, Snapshot};
 use crate::caller::Caller;
 use crate::error::{Code, ControlError};
 use crate::notice::{Notice, Notices, Speaker};
+use crate::room::Rooms;
 use crate::tasks::{Board, Runner};
 
 /// What tells the time.
@@ -65,13 +66,15 @@ pub struct Control {
     options: Options,
     speaker: Speaker,
     board: Board,
+    rooms: Rooms,
 }
 
 impl Control {
     /// On a catalogue and the snapshot that follows it, which boots are decided from.
     #[must_use]
     pub fn open(catalogue: Catalogue, snapshot: Arc<SharedSnapshot>, options: Options) -> Arc<Self> {
-        Arc::new(Self { catalogue, snapshot, options, speaker: Speaker::new(), board: Board::default() })
+        let (speaker, board, rooms) = (Speaker::new(), Board::default(), Rooms::default());
+        Arc::new(Self { catalogue, snapshot, options, speaker, board, rooms })
     }
 
     /// Begins to work on tasks and to keep house, on threads of its own. First it takes up what the last start of this
@@ -121,6 +124,10 @@ impl Control {
 
     pub(crate) fn say(&self, notice: Notice) {
         self.speaker.say(notice);
+    }
+
+    pub(crate) fn known_rooms(&self) -> &Rooms {
+        &self.rooms
     }
 
     pub(crate) fn board(&self) -> &Board {

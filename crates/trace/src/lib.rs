@@ -24,6 +24,7 @@
 )]
 
 mod gzip;
+pub mod picture;
 pub mod schedule;
 pub mod summary;
 mod table;

@@ -81,6 +81,21 @@ impl Ask {
         serde_json::from_slice(&bytes).map_err(|_| internal("the API's answer is no JSON"))
     }
 
+    /// A text that stands at a path.
+    pub(crate) async fn text(&self, path: &str) -> Result<Vec<u8>, Refusal> {
+        let response = self.forward(Method::GET, path, None, None).await?;
+        let status = response.status();
+        let bytes = axum::body::to_bytes(response.into_body(), MAX_ANSWER_BYTES)
+            .await
+            .map_err(|error| internal(&format!("the API's answer cannot be read: {error}")))?;
+        if status.is_success() {
+            return Ok(bytes.to_vec());
+        }
+        let answer = serde_json::from_slice(&bytes)
+            .map_err(|_| internal(&format!("the API failed with status {status}")))?;
+        Err(Refusal { status, answer })
+    }
+
     /// The answer as it comes: for what goes on, or is no JSON.
     pub(crate) async fn forward(
         &self,

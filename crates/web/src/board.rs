@@ -1,39 +1,26 @@
 //! What is shown live: boots, rates, and what devices are doing. Read once from the running server however many look.
 //!
-//! Boots are followed from the start on, so a page needs no disk for them. Rates are the differences of counters that are
-//! read every few seconds. What devices are doing is read when somebody asks, at most once a second.
-use std::collections::{BTreeMap, HashMap, VecDeque};
+//! Boots are followed from the start on, so a page needs no disk for them. Counters are read every few seconds. What devices are doing is read when somebody asks, at most once a second.
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use api::live::{DeviceStatus, Live, ServerStatus, Stats};
+use api::live::{DeviceStatus, Live, ServerStatus};
 use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::boot::Boot;
 use crate::markup::now_us;
+use crate::rates::{DeviceRates, History, Rates};
 
 /// How often counters are read.
 const EVERY: Duration = Duration::from_secs(3);
-/// How many rates are kept: ten minutes.
-const MAX_RATES: usize = 200;
+/// How far back boots are known when the server starts: a day.
+const KNOWN_US: u64 = 24 * 3600 * 1_000_000;
 /// The most boots that are kept; the oldest go.
 const MAX_BOOTS: usize = 20_000;
 /// For how long what devices are doing is taken for the present.
 const FRESH: Duration = Duration::from_secs(1);
-
-/// What moved between two looks at the counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Rates {
-    /// Microseconds since 1970.
-    pub(crate) at_us: u64,
-    pub(crate) read_bytes: f64,
-    pub(crate) written_bytes: f64,
-    pub(crate) requests: f64,
-    pub(crate) errors: f64,
-    /// The share of reads that memory answered, from 0 to 1.
-    pub(crate) hit_share: Option<f64>,
-}
 
 /// All devices, and how many are in each state.
 #[derive(Clone, Debug, Default)]
@@ -45,7 +32,7 @@ pub(crate) struct Statuses {
 /// One for all consoles.
 pub(crate) struct Board {
     live: Arc<dyn Live>,
-    rates: Mutex<VecDeque<Rates>>,
+    history: Mutex<History>,
     boots: Mutex<HashMap<String, Arc<Boot>>>,
     statuses: tokio::sync::Mutex<Option<(Instant, Arc<Statuses>)>>,
 }
@@ -55,7 +42,7 @@ impl Board {
     pub(crate) fn start(live: Arc<dyn Live>, stopping: watch::Receiver<bool>) -> Arc<Self> {
         let board = Arc::new(Self {
             live,
-            rates: Mutex::default(),
+            history: Mutex::default(),
             boots: Mutex::default(),
             statuses: tokio::sync::Mutex::default(),
         });
@@ -65,19 +52,11 @@ impl Board {
     }
 
     async fn sample(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
-        let mut before: Option<Totals> = None;
         while !*stopping.borrow_and_update() {
             let live = Arc::clone(&self.live);
-            let Ok(stats) = tokio::task::spawn_blocking(move || live.stats()).await else { return };
-            let now = Totals::of(&stats);
-            if let Some(before) = before {
-                let mut rates = lock(&self.rates);
-                if rates.len() >= MAX_RATES {
-                    rates.pop_front();
-                }
-                rates.extend(now.since(&before));
-            }
-            before = Some(now);
+            let look = tokio::task::spawn_blocking(move || (live.stats(), live.status().process));
+            let Ok((stats, process)) = look.await else { return };
+            lock(&self.history).take(&stats, process);
             tokio::select! {
                 () = tokio::time::sleep(EVERY) => {}
                 _ = stopping.changed() => {}
@@ -88,7 +67,8 @@ impl Board {
     async fn follow(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
         let mut news = self.live.follow();
         let live = Arc::clone(&self.live);
-        match tokio::task::spawn_blocking(move || live.boots()).await {
+        let since = now_us().saturating_sub(KNOWN_US);
+        match tokio::task::spawn_blocking(move || live.boots_since(since)).await {
             Ok(Ok(boots)) => boots.into_iter().for_each(|boot| self.take(boot)),
             Ok(Err(error)) => tracing::warn!(%error, "the console does not know the boots before this start"),
             Err(_) => return,
@@ -127,9 +107,34 @@ impl Board {
         boots
     }
 
+    /// The boots of these devices that began in the last so long, latest first.
+    pub(crate) fn boots_of(
+        &self,
+        names: &HashSet<&str>,
+        within: Duration,
+    ) -> HashMap<String, Vec<Arc<Boot>>> {
+        let mut of: HashMap<String, Vec<Arc<Boot>>> = HashMap::new();
+        for boot in self.boots_within(within) {
+            if names.contains(boot.device.as_str()) {
+                of.entry(boot.device.clone()).or_default().push(boot);
+            }
+        }
+        of
+    }
+
     /// The rates of the last minutes, oldest first.
     pub(crate) fn rates(&self) -> Vec<Rates> {
-        lock(&self.rates).iter().copied().collect()
+        lock(&self.history).all()
+    }
+
+    /// The same of one device.
+    pub(crate) fn rates_of_device(&self, name: &str) -> Vec<DeviceRates> {
+        lock(&self.history).of_device(name)
+    }
+
+    /// The same of these devices together.
+    pub(crate) fn rates_of<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<Rates> {
+        lock(&self.history).of_devices(names)
     }
 
     /// The server itself.
@@ -146,15 +151,7 @@ impl Board {
             return Arc::clone(statuses);
         }
         let live = Arc::clone(&self.live);
-        let read = tokio::task::spawn_blocking(move || {
-            let mut statuses = Statuses::default();
-            for device in live.devices() {
-                let count = statuses.counts.entry(device.status.clone()).or_default();
-                *count = count.saturating_add(1);
-                statuses.by_name.insert(device.name.clone(), device);
-            }
-            Arc::new(statuses)
-        });
+        let read = tokio::task::spawn_blocking(move || Arc::new(Statuses::of(live.devices())));
         let read = read.await.unwrap_or_default();
         *known = Some((Instant::now(), Arc::clone(&read)));
         read
@@ -163,74 +160,4 @@ impl Board {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// All accounts added up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Totals {
-    uptime_us: u64,
-    read_bytes: u64,
-    written_bytes: u64,
-    requests: u64,
-    errors: u64,
-    reads: u64,
-    waited: u64,
-}
-
-impl Totals {
-    fn of(stats: &Stats) -> Self {
-        let mut totals = Self { uptime_us: stats.uptime_us, ..Self::default() };
-        for (kind, counts) in stats.accounts.iter().flat_map(|account| &account.kinds) {
-            totals.requests = totals.requests.saturating_add(counts.requests);
-            totals.errors = totals.errors.saturating_add(counts.errors);
-            match kind.as_str() {
-                "read" => {
-                    totals.read_bytes = totals.read_bytes.saturating_add(counts.bytes);
-                    totals.reads = totals.reads.saturating_add(counts.requests);
-                    totals.waited = totals.waited.saturating_add(counts.waited);
-                }
-                "write" => totals.written_bytes = totals.written_bytes.saturating_add(counts.bytes),
-                _ => {}
-            }
-        }
-        totals
-    }
-
-    #[allow(clippy::cast_precision_loss, reason = "rates are shown with three digits")]
-    fn since(&self, before: &Self) -> Option<Rates> {
-        let us = self.uptime_us.checked_sub(before.uptime_us).filter(|us| *us > 0)?;
-        let seconds = us as f64 / 1e6;
-        let difference = |now: u64, before: u64| now.saturating_sub(before) as f64;
-        let reads = difference(self.reads, before.reads);
-        let waited = difference(self.waited, before.waited);
-        Some(Rates {
-            at_us: now_us(),
-            read_bytes: difference(self.read_bytes, before.read_bytes) / seconds,
-            written_bytes: difference(self.written_bytes, before.written_bytes) / seconds,
-            requests: difference(self.requests, before.requests) / seconds,
-            errors: difference(self.errors, before.errors) / seconds,
-            hit_share: (reads > 0.0).then(|| 1.0 - waited / reads),
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_are_differences_over_the_time_between() {
-        let before = Totals { uptime_us: 1_000_000, read_bytes: 100, reads: 10, ..Totals::default() };
-        let now = Totals {
-            uptime_us: 3_000_000,
-            read_bytes: 2100,
-            reads: 30,
-            waited: 5,
-            requests: 40,
-            ..Totals::default()
-        };
-        let rates = now.since(&before).unwrap();
-        assert_eq!((rates.read_bytes, rates.requests, rates.hit_share), (1000.0, 20.0, Some(0.75)));
-        assert_eq!(before.since(&before), None);
-    }
 }

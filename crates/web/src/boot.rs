@@ -161,6 +161,27 @@ impl Boot {
         self.stages().map(|stage| stage.reads.bytes).fold(0, u64::saturating_add)
     }
 
+    /// When it said that it is ready, in microseconds since 1970.
+    pub(crate) fn ready_us(&self) -> Option<u64> {
+        self.ready_at_ms.map(|ms| self.at_us(ms))
+    }
+
+    /// Until when the machine is known to have been there: its end, now while it is, or else the last thing that was heard.
+    pub(crate) fn last_known_us(&self, now_us: u64) -> u64 {
+        let gone = ["disconnected", "waiting", "ended"].contains(&self.status.as_str());
+        match &self.end {
+            Some(end) => self.at_us(end.at_ms),
+            None if gone => self.at_us(self.span_ms()),
+            None => now_us,
+        }
+    }
+
+    fn at_us(&self, ms: f64) -> u64 {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+        let us = (ms * 1000.0) as u64;
+        self.started_unix_us.saturating_add(us)
+    }
+
     /// Requests that failed.
     pub(crate) fn errors(&self) -> u64 {
         self.stages()

@@ -41,7 +41,10 @@ mod frame;
 mod markup;
 mod pages;
 mod paths;
+mod profile;
+mod rates;
 mod said;
+mod sight;
 mod wire;
 
 use std::sync::Arc;

@@ -155,3 +155,32 @@ pub(crate) struct KindName {
     pub(crate) kind: String,
     pub(crate) name: String,
 }
+
+/// The room of one folder.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Space {
+    /// `None`: the folder of write caches.
+    pub(crate) store: Option<Reference>,
+    pub(crate) folder: String,
+    pub(crate) free_bytes: Option<u64>,
+    pub(crate) total_bytes: Option<u64>,
+    pub(crate) problem: Option<String>,
+}
+
+/// The room of a server.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct SpaceList {
+    pub(crate) items: Vec<Space>,
+}
+
+/// A server.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Server {
+    pub(crate) id: i64,
+    pub(crate) name: String,
+    pub(crate) max_devices: Option<u32>,
+    pub(crate) disabled: bool,
+    /// Whether it is the one that serves this page.
+    #[serde(skip)]
+    pub(crate) is_this: bool,
+}

@@ -13,6 +13,7 @@ mod newcomers;
 pub(crate) mod object;
 mod places;
 mod secrets;
+mod space;
 pub(crate) mod tasks;
 mod tokens;
 mod traces;
@@ -49,6 +50,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         locks::all(),
         audit::all(),
         newcomers::all(),
+        space::all(),
         live::all(),
         traces::all(),
     ]

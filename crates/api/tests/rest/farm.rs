@@ -207,6 +207,7 @@ impl Live for NoServer {
             catalogue_change: 0,
             catalogue_trouble: None,
             admission: AdmissionStatus::default(),
+            process: api::live::ProcessStatus::default(),
         }
     }
 
@@ -228,6 +229,7 @@ impl Live for NoServer {
             mac: None,
             vdisk: None,
             version: None,
+            vdisk_id: None,
             initiator: "iqn.2026-01.org.example:lab-001".to_owned(),
             status: "off".to_owned(),
             presence: "online".to_owned(),

@@ -114,3 +114,19 @@ fn file_that_others_stand_on_is_not_taken_for_what_it_became() {
     inspect::store(&farm.control, &farm.by(), farm.store).unwrap();
     assert_eq!(farm.version(vdisk, 0).state, VersionState::Ready);
 }
+
+#[test]
+fn room_of_a_store_is_told_and_a_folder_that_is_gone_says_so() {
+    let farm = Farm::new();
+    let rooms = farm.control.rooms();
+    let room = rooms.iter().find(|room| room.store == Some(farm.store)).unwrap();
+    let bytes = room.bytes.clone().unwrap();
+    assert!(room.folder == farm.folder && bytes.free > 0 && bytes.free <= bytes.total, "{room:?}");
+
+    let lost = Farm::new();
+    std::fs::remove_dir_all(&lost.folder).unwrap();
+    let rooms = lost.control.rooms();
+    let why = rooms[0].bytes.clone().unwrap_err();
+    assert!(why.contains("cannot be used"), "{why}");
+    assert_eq!(lost.control.rooms(), rooms, "what was asked is not asked again at once");
+}

@@ -133,6 +133,11 @@ impl Snapshot {
         self.servers.values().map(AsRef::as_ref)
     }
 
+    /// All stores, in no order.
+    pub fn stores(&self) -> impl Iterator<Item = &Stored<Store>> {
+        self.stores.values().map(AsRef::as_ref)
+    }
+
     /// All collections, in no order.
     pub fn collections(&self) -> impl Iterator<Item = &Stored<Collection>> {
         self.collections.values().map(AsRef::as_ref)

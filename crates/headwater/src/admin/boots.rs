@@ -1,5 +1,5 @@
 //! Boots and their timelines, also live.
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +7,9 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
+use crate::stream::boot_id::before;
 use crate::timeline::findings::findings;
-use crate::timeline::{BootRecord, Recorder};
+use crate::timeline::{BootRecord, Moment, Recorder};
 
 /// How often a follower hears of reads and writes; other steps it hears of at once.
 const FOLLOW_EVERY: Duration = Duration::from_millis(500);
@@ -86,6 +87,27 @@ pub(super) fn latest_of_each(recorder: &Recorder) -> io::Result<Vec<BootRecord>>
     }
     let mut boots: Vec<BootRecord> = latest.into_values().collect();
     boots.sort_by(|a, b| a.device.cmp(&b.device));
+    Ok(boots)
+}
+
+/// The most boots that are read for a list of the last hours: a page of them is some hundred.
+const MAX_SINCE: usize = 5000;
+
+/// The latest boot of each device, and of the others the latest ones that began at this moment or later. Ids tell when boots
+/// began, so that files of older ones are not opened.
+pub(super) fn since(recorder: &Recorder, moment: Moment) -> io::Result<Vec<BootRecord>> {
+    let mut boots = latest_of_each(recorder)?;
+    let (store, floor) = (recorder.store(), before(moment));
+    let mut wanted: Vec<(String, String)> = Vec::new();
+    for device in store.devices()? {
+        let ids = store.ids(&device)?.into_iter().filter(|id| id.as_str() >= floor.as_str());
+        wanted.extend(ids.map(|id| (id, device.clone())));
+    }
+    wanted.sort_unstable_by(|a, b| b.cmp(a));
+    let known: HashSet<String> = boots.iter().map(|boot| boot.id.clone()).collect();
+    wanted.retain(|(id, _)| !known.contains(id));
+    let load = |(id, device): &(String, String)| store.load(device, id).ok().flatten();
+    boots.extend(wanted.iter().take(MAX_SINCE).filter_map(load));
     Ok(boots)
 }
 

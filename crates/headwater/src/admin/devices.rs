@@ -93,6 +93,7 @@ fn status(device: &KnownDevice, slot: Option<&DeviceSlot>, recorder: &Recorder) 
         mac: device.mac.map(|mac| mac.to_string()),
         vdisk: disk.as_ref().map(|disk| disk.name.clone()).or_else(|| device.vdisk.clone()),
         version: disk.as_ref().map(|disk| disk.number.get()),
+        vdisk_id: disk.as_ref().map(|disk| disk.vdisk.get()),
         initiator: device.initiator.to_string(),
         status: boot.map_or("off", |boot| boot.status.as_str()).to_owned(),
         presence: presence(boot, recorder.clock().now()).as_str().to_owned(),

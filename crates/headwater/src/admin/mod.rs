@@ -7,6 +7,7 @@ pub mod api;
 mod boots;
 mod devices;
 mod exposition;
+mod process;
 mod stats;
 mod traces;
 
@@ -27,7 +28,7 @@ use tokio::sync::{mpsc, watch};
 use crate::stream::admission::Admission;
 use crate::stream::device::SessionEnder;
 use crate::stream::devices::Devices;
-use crate::timeline::Recorder;
+use crate::timeline::{Moment, Recorder};
 
 /// What the answers are made of.
 pub struct Admin {
@@ -66,6 +67,7 @@ impl Live for Admin {
             catalogue_change: farm.snapshot().change().0,
             catalogue_trouble: farm.trouble(),
             admission: stats::admission(&self.admission.queue().figures(Instant::now())),
+            process: process::status(self.devices.cache_memory()),
         }
     }
 
@@ -117,6 +119,12 @@ impl Live for Admin {
 
     fn boots(&self) -> Result<Vec<Value>, ControlError> {
         boots::latest_of_each(&self.recorder)
+            .and_then(|boots| boots::as_values(&boots))
+            .map_err(|error| on_disk(&error))
+    }
+
+    fn boots_since(&self, unix_us: u64) -> Result<Vec<Value>, ControlError> {
+        boots::since(&self.recorder, Moment::from_unix_us(unix_us))
             .and_then(|boots| boots::as_values(&boots))
             .map_err(|error| on_disk(&error))
     }

@@ -37,6 +37,12 @@ impl BootIds {
     }
 }
 
+/// What every id of this moment or a later one sorts behind.
+#[must_use]
+pub fn before(moment: Moment) -> BootId {
+    encode((moment.unix_us() / 1000) << RANDOM_BITS)
+}
+
 fn encode(number: u64) -> BootId {
     let digit = |bits_below: u32| {
         let value = usize::try_from((number >> bits_below) & 31).unwrap_or(0);
@@ -58,6 +64,8 @@ mod tests {
         let made: Vec<BootId> = times.iter().map(|us| ids.mint(Moment::from_unix_us(*us)).unwrap()).collect();
         assert!(made.is_sorted_by(|a, b| a < b), "{made:?}");
         assert!(made.iter().all(|id| id.as_str().len() == 13));
+        let (early, late) = (Moment::from_unix_us(2_000_000), Moment::from_unix_us(3_001_000));
+        assert!(before(early) <= made[0] && made[4] < before(late));
     }
 
     #[test]

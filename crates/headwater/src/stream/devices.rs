@@ -112,6 +112,12 @@ impl Devices {
         })
     }
 
+    /// What write caches in memory take, and what they may take together.
+    #[must_use]
+    pub fn cache_memory(&self) -> (ByteLength, ByteLength) {
+        self.workshop.memory.usage()
+    }
+
     /// The machine with this MAC address, or else this UUID, were it to boot: whether it is served, and as which device.
     ///
     /// # Errors

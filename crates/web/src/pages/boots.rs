@@ -2,9 +2,6 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use control::ControlError;
-use farm::model::ObjectKind;
-use farm::rules::permission::{Action, Place};
 use maud::{Markup, html};
 use serde::Deserialize;
 
@@ -42,12 +39,8 @@ pub(super) async fn boots_of(ask: &Ask, wanted: &str) -> Result<Vec<Boot>, Refus
 }
 
 async fn list(visit: Visit) -> Result<Answer, Refusal> {
-    if let Some(Err(denied)) =
-        visit.who.as_ref().map(|who| who.caller.may(Action::See, ObjectKind::Device, Place::Farm))
-    {
-        return Err(Refusal::new(StatusCode::FORBIDDEN, ControlError::from(denied).message));
-    }
-    let boots = visit.console.board.boots_within(WITHIN);
+    let statuses = visit.statuses().await?;
+    let boots = visit.boots_seen(&statuses, visit.console.board.boots_within(WITHIN));
     let body = html! {
         div.live hx-get=(paths::BOOTS) hx-select=".live" hx-trigger="hw:boot from:body" hx-swap="outerHTML" {
             h1 { "Boots of the last day" }

@@ -1,26 +1,29 @@
 //! One device: what it is, what it does now, and how its boots went.
 use api::live::DeviceStatus;
 use axum::http::StatusCode;
-use farm::model::{Id, ObjectKind};
-use farm::rules::permission::{Action, Place};
+use farm::model::ObjectKind;
+use farm::rules::permission::Action;
 use maud::{Markup, html};
 
-use super::boots::{boots_of, findings, strip, waterfall};
+use super::boots::{boots_of, findings, strip as phases, waterfall};
+use super::device_log::{Entry, changes, log, strip};
 use super::overview::write_cache;
-use crate::answer::{Answer, Page};
+use super::recording::{Recording, panel, place_of, recording};
+use crate::answer::{Answer, Page, json};
 use crate::ask::Refusal;
 use crate::boot::Boot;
 use crate::door::{Route, Visit};
 use crate::fields::encode;
 use crate::markup::{badge, link, milliseconds, name, status_badge, token, visible};
 use crate::paths;
+use crate::rates::{DeviceRates, series};
 use crate::wire::Device;
 
 /// How many boots are listed.
 const SHOWN: usize = 10;
 
 pub(super) fn all() -> Vec<Route> {
-    vec![Route::get("/devices/{device}", page)]
+    vec![Route::get("/devices/{device}", page), Route::get("/devices/{device}/rates", rates)]
 }
 
 /// What the page shows.
@@ -29,6 +32,8 @@ struct Data {
     status: Option<DeviceStatus>,
     /// `None`: not for this role.
     boots: Option<Vec<Boot>>,
+    changes: Vec<Entry>,
+    recording: Option<Recording>,
     token: String,
     may_change: Result<(), String>,
     may_operate: Result<(), String>,
@@ -49,22 +54,32 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
         Err(refusal) if refusal.status == StatusCode::FORBIDDEN => None,
         Err(refusal) => return Err(refusal),
     };
+    let (changes, recording) = tokio::join!(changes(&visit.ask, device.id), recording(&visit.ask, device.id));
+    let (changes, recording) = (changes?, recording?);
     let title = format!("Device {}", device.name);
-    // Ids that the API tells are such as the model takes.
-    let place = match (Id::new(device.site.id), Id::new(device.collection.id)) {
-        (Ok(site), Ok(collection)) => Place::Collection(site, collection),
-        _ => Place::Farm,
-    };
+    let place = place_of(&device);
     let may = |action| visit.may(action, ObjectKind::Device, place);
     let (may_change, may_operate) = (may(Action::Change), may(Action::Operate));
-    let data = Data { device, status, boots, token: visit.token(), may_change, may_operate };
+    let data =
+        Data { device, status, boots, changes, recording, token: visit.token(), may_change, may_operate };
     Ok(Page::new(title, "Devices", whole(&data, &visit.path)).into())
+}
+
+/// What the device moved in the last minutes, as columns that the chart takes.
+async fn rates(visit: Visit) -> Result<Answer, Refusal> {
+    let wanted = encode(visit.parameter("device")).replace("%3A", ":");
+    let device: Device = visit.ask.get(&format!("/v1/devices/{wanted}")).await?;
+    let rates = visit.console.board.rates_of_device(&device.name);
+    let row = |rates: &DeviceRates| {
+        (rates.at_us, f64::from(rates.read_bytes), f64::from(rates.written_bytes), f64::from(rates.requests))
+    };
+    Ok(Answer::Raw(json(series(&rates.iter().map(row).collect::<Vec<_>>()).to_string())))
 }
 
 fn whole(data: &Data, path: &str) -> Markup {
     let (device, status) = (&data.device, data.status.as_ref());
     html! {
-        div.live hx-get=(path) hx-select=".live" hx-trigger="hw:boot from:body" hx-swap="outerHTML" {
+        div.live hx-get=(path) hx-select=".live" hx-trigger="hw:boot from:body, hw:change from:body" hx-swap="outerHTML" {
             h1 { (name(&device.name)) " " (status_badge(status.map_or("off", |status| status.status.as_str())))
                 @if device.disabled { " " (badge("calm", "disabled")) } }
             @if let Some(description) = &device.description { p { (visible(description)) } }
@@ -72,8 +87,17 @@ fn whole(data: &Data, path: &str) -> Markup {
                 @if data.may_change.is_ok() { a.button href=(format!("/devices/{}/edit", device.id)) { "Edit" } }
                 (buttons(data))
             }
+            section.panel { h2 { "Its last day" } (strip(data.boots.iter().flatten())) p.axis.small { span { "24 hours ago" } span { "now" } } }
             div.columns { (facts(data)) (personality(device)) }
+            section.panel { h2 { "Moving" }
+                // Kept as it is while the rest is renewed: htmx moves what is preserved.
+                div.chart #device-chart hx-preserve="true" data-chart=(format!("{}/rates", paths::device(device.id))) { p.small { "The last five minutes; the chart needs JavaScript." } }
+            }
             (boots(data))
+            div.columns {
+                (panel(device, data.recording.as_ref(), &data.may_operate, &data.token))
+                (log(data.boots.as_deref().unwrap_or_default(), &data.changes))
+            }
         }
     }
 }
@@ -95,6 +119,7 @@ fn buttons(data: &Data) -> Markup {
     };
     html! {
         @if device.disabled { (button("enable", "Enable…", &data.may_change)) } @else { (button("disable", "Disable…", &data.may_change)) }
+        (button("wake", "Wake…", &data.may_operate))
         (button("reset", "Forget the boot…", &data.may_operate))
         (button("delete", "Delete…", &data.may_change))
         @if let Err(why) = &data.may_change { span.small { "Not for you: " (why) "." } }
@@ -131,7 +156,7 @@ fn personality(device: &Device) -> Markup {
 fn boots(data: &Data) -> Markup {
     html! { section.panel { h2 { "Boots" }
         @match &data.boots {
-            None => p.small { "Boots are shown to whoever may see all devices of the farm." },
+            None => p.small { "Your role does not show its boots." },
             Some(boots) if boots.is_empty() => p.small { "It has not booted, as far as this server knows." },
             Some(boots) => {
                 @if let Some(latest) = boots.first() {
@@ -143,7 +168,7 @@ fn boots(data: &Data) -> Markup {
                     table { tbody { @for boot in boots.iter().skip(1).take(SHOWN) { tr {
                         td { a href=(paths::boot(&boot.id)) { (visible(&boot.id)) } }
                         td.number { (milliseconds(boot.span_ms())) }
-                        td.strip { (strip(&boot.phases(), boot.span_ms())) }
+                        td.strip { (phases(&boot.phases(), boot.span_ms())) }
                     } } } }
                 }
             },

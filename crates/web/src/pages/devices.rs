@@ -1,4 +1,5 @@
 //! The devices: a table that is filtered, sorted and cut into pages on the server, and what is done with many at once.
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use api::live::DeviceStatus;
@@ -7,10 +8,12 @@ use farm::filter::{Filter, Operator, Term};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
+use super::device_log::{DAY, strip_of};
 use super::overview::write_cache;
 use crate::answer::{Answer, Page};
 use crate::ask::{Ask, Refusal};
 use crate::board::Statuses;
+use crate::boot::Boot;
 use crate::door::{Route, Visit, next};
 use crate::fields::Fields;
 use crate::markup::{badge, link, name, same_as, several, status_badge, token, visible, word};
@@ -37,6 +40,8 @@ pub(super) fn all() -> Vec<Route> {
 struct Data {
     devices: List<Device>,
     statuses: Arc<Statuses>,
+    /// The boots of the last day, by device.
+    boots: HashMap<String, Vec<Arc<Boot>>>,
     vdisks: Vec<Named>,
     collections: Vec<Named>,
     query: Fields,
@@ -47,7 +52,7 @@ struct Data {
 
 impl Data {
     async fn of(visit: &Visit) -> Result<Self, Refusal> {
-        let statuses = visit.console.board.statuses().await;
+        let statuses = visit.statuses().await?;
         let (devices, vdisks, collections) = tokio::join!(
             devices(&visit.ask, &visit.query, &statuses),
             visit.ask.get::<List<Named>>("/v1/vdisks?sort=name&limit=500"),
@@ -61,7 +66,9 @@ impl Data {
         };
         let (vdisks, collections) = (vdisks?.items, collections?.items);
         let (query, token) = (visit.query.clone(), visit.token());
-        Ok(Self { devices, statuses, vdisks, collections, query, token, bad_filter })
+        let names: HashSet<&str> = devices.items.iter().map(|device| device.name.as_str()).collect();
+        let boots = visit.console.board.boots_of(&names, DAY);
+        Ok(Self { devices, statuses, boots, vdisks, collections, query, token, bad_filter })
     }
 
     /// The address of the table with another field.
@@ -214,8 +221,9 @@ fn table(data: &Data) -> Markup {
                     (sortable(data, "kind", "Kind"))
                     th { "MAC, address" }
                     th { "Write cache" }
+                    th { "Last day" }
                 } }
-                tbody { @for device in &data.devices.items { (row(device, data.statuses.by_name.get(&device.name))) } }
+                tbody { @for device in &data.devices.items { (row(data, device)) } }
             } }
             @if data.devices.items.is_empty() && data.bad_filter.is_none() { p.empty { "No device fits. " } }
             @if let Some(next) = &data.devices.next {
@@ -239,7 +247,8 @@ fn sortable(data: &Data, field: &str, label: &str) -> Markup {
     html! { th aria-sort=[order] { a href=(data.with("sort", &other)) { (label) @if up { " ▲" } @if down { " ▼" } } } }
 }
 
-fn row(device: &Device, status: Option<&DeviceStatus>) -> Markup {
+fn row(data: &Data, device: &Device) -> Markup {
+    let status = data.statuses.by_name.get(&device.name);
     let disks = device.disks.as_deref().unwrap_or_default();
     html! { tr {
         td { input type="checkbox" name="id" value=(device.id) aria-label=(format!("Mark {}", visible(&device.name))); }
@@ -251,6 +260,7 @@ fn row(device: &Device, status: Option<&DeviceStatus>) -> Markup {
         td { (device.kind.as_deref().unwrap_or("production")) }
         td.mono { (device.macs.first().map_or("–", String::as_str)) @if let Some(address) = &device.address { br; (visible(address)) } }
         td { (write_cache(status)) }
+        td.day { (strip_of(data.boots.get(&device.name))) }
     } }
 }
 
@@ -262,6 +272,7 @@ fn bulk(data: &Data) -> Markup {
             option value="move" { "move to the collection" }
             option value="enable" { "enable" }
             option value="disable" { "disable" }
+            option value="wake" { "wake" }
             option value="reset" { "forget the boot, end sessions" }
             option value="delete" { "delete" }
         }
@@ -276,6 +287,7 @@ enum What {
     Assign(i64),
     Move(i64),
     Enable(bool),
+    Wake,
     Reset,
     Delete,
 }
@@ -291,6 +303,7 @@ impl What {
             }
             "enable" => Self::Enable(true),
             "disable" => Self::Enable(false),
+            "wake" => Self::Wake,
             "reset" => Self::Reset,
             "delete" => Self::Delete,
             _ => return Err(bad("say what to do with the marked devices")),
@@ -309,6 +322,9 @@ impl What {
             Self::Enable(true) => format!("{devices} will boot again."),
             Self::Enable(false) => {
                 format!("{devices} will not boot any more. What runs, runs on until its next boot.")
+            }
+            Self::Wake => {
+                format!("{devices} will be called by their network cards (Wake-on-LAN); what runs, runs on.")
             }
             Self::Reset => format!(
                 "The sessions of {devices} end at once: an operating system that runs there loses its disk, and what it wrote into a volatile write cache is gone."
@@ -332,6 +348,7 @@ impl What {
             Self::Assign(vdisk) => patch(json!({ "disks": [{ "vdisk": vdisk }] })).await,
             Self::Move(collection) => patch(json!({ "collection": collection })).await,
             Self::Enable(enabled) => patch(json!({ "disabled": !enabled })).await,
+            Self::Wake => wake(ask, id).await,
             Self::Reset => ask.send(Method::POST, &format!("{path}/reset"), None, None).await,
             Self::Delete => ask.send(Method::DELETE, &path, Some("*"), None).await,
         }
@@ -344,9 +361,20 @@ impl What {
             Self::Assign(_) => format!("headwater device set {device} disks={target}"),
             Self::Move(_) => format!("headwater device set {device} collection={target}"),
             Self::Enable(enabled) => format!("headwater device set {device} disabled={}", !enabled),
+            Self::Wake => format!("headwater device wake {device}"),
             Self::Reset => format!("headwater device reset {device}"),
             Self::Delete => format!("headwater device delete {device}"),
         }
+    }
+}
+
+/// The API wakes many at once and tells of each: of one, what was told is whether it was done.
+async fn wake(ask: &Ask, id: &str) -> Result<Value, Refusal> {
+    let id: i64 = id.parse().unwrap_or_default();
+    let told = ask.send(Method::POST, "/v1/wake", None, Some(&json!({ "devices": [id] }))).await?;
+    match told.pointer("/items/0/problem").and_then(Value::as_str) {
+        Some(why) => Err(Refusal::new(StatusCode::CONFLICT, why)),
+        None => Ok(told),
     }
 }
 
@@ -398,7 +426,7 @@ async fn confirm(visit: &Visit, what: &What, ids: &[&str], back: &str) -> Result
     let target = match what {
         What::Assign(id) => visit.ask.get::<Named>(&format!("/v1/vdisks/{id}")).await?.name,
         What::Move(id) => visit.ask.get::<Named>(&format!("/v1/collections/{id}")).await?.name,
-        What::Enable(_) | What::Reset | What::Delete => String::new(),
+        What::Enable(_) | What::Wake | What::Reset | What::Delete => String::new(),
     };
     let form = visit.form.with("target", &target);
     let mut names = Vec::new();
@@ -407,7 +435,7 @@ async fn confirm(visit: &Visit, what: &What, ids: &[&str], back: &str) -> Result
         let group = page_of(&visit.ask, &any, "name", "", NAMES_AT_ONCE).await?;
         names.extend(group.items.into_iter().map(|device| device.name));
     }
-    let statuses = visit.console.board.statuses().await;
+    let statuses = visit.statuses().await?;
     let running = names
         .iter()
         .filter(|name| statuses.by_name.get(*name).is_some_and(|status| status.sessions > 0))

@@ -2,6 +2,7 @@
 mod account;
 mod boots;
 mod device;
+mod device_log;
 mod devices;
 mod first_run;
 mod health;
@@ -9,6 +10,7 @@ mod live;
 mod log_in;
 mod objects;
 mod overview;
+mod recording;
 mod search;
 pub(crate) mod tasks;
 mod vdisk;
@@ -33,6 +35,7 @@ pub(crate) fn routes() -> Vec<Route> {
         log_in::all(),
         objects::all(),
         overview::all(),
+        recording::all(),
         search::all(),
         tasks::all(),
         vdisk::all(),

@@ -4,15 +4,13 @@ use std::time::Duration;
 
 use api::live::ServerStatus;
 use axum::http::StatusCode;
-use control::ControlError;
 use farm::model::ObjectKind;
 use farm::rules::permission::{Action, Place};
 use maud::{Markup, html};
-use serde_json::json;
 
 use crate::answer::{Answer, Page, json};
 use crate::ask::Refusal;
-use crate::board::{Rates, Statuses};
+use crate::board::Statuses;
 use crate::boot::Boot;
 use crate::door::{Route, Visit};
 use crate::fields::Fields;
@@ -21,10 +19,15 @@ use crate::markup::{
     badge, bytes, count, gauge, link, milliseconds, name, several, status_badge, status_tone, visible,
 };
 use crate::paths;
-use crate::wire::{List, Lock, Version};
+use crate::rates::{Rates, series};
+use crate::sight::seen;
+use crate::wire::{List, Lock, Server, Space, SpaceList, Version};
 
 /// Of which boots the overview tells.
 const WITHIN: Duration = Duration::from_secs(3600);
+/// From which share on, in per cent, a file system is said to fill up, and from which on to be full.
+const NEARLY_FULL: u64 = 90;
+const FULL: u64 = 97;
 /// How many of each list are shown.
 const SHOWN: usize = 6;
 
@@ -38,7 +41,10 @@ pub(super) fn all() -> Vec<Route> {
 
 /// What the overview shows.
 pub(super) struct Data {
-    pub(super) server: ServerStatus,
+    /// `None`: not for those who see a part of the farm.
+    pub(super) server: Option<ServerStatus>,
+    /// Whether they see the whole farm.
+    pub(super) all: bool,
     pub(super) statuses: Arc<Statuses>,
     pub(super) boots: Vec<Arc<Boot>>,
     pub(super) rates: Option<Rates>,
@@ -46,6 +52,8 @@ pub(super) struct Data {
     pub(super) damaged: Vec<Version>,
     /// Leases that keep others out.
     pub(super) locks: Vec<Lock>,
+    pub(super) space: Vec<Space>,
+    pub(super) servers: Vec<Server>,
 }
 
 /// How long boots took that became ready.
@@ -54,29 +62,66 @@ struct Times {
     p95_ms: f64,
 }
 
+impl Space {
+    /// What is wrong with it.
+    fn concern(&self) -> Option<(&'static str, Markup)> {
+        let what = html! { @match &self.store { Some(store) => { "Store " (link(&paths::object("stores", store.id), &store.name)) }, None => "The folder of the write caches" } };
+        let (Some(free), Some(total)) = (self.free_bytes, self.total_bytes) else {
+            let why = self.problem.as_deref().unwrap_or_default();
+            return Some(("bad", html! { (what) " cannot be reached: " (visible(why)) "." }));
+        };
+        let used = total.saturating_sub(free).saturating_mul(100).checked_div(total).unwrap_or(0);
+        let tone = match used {
+            0..NEARLY_FULL => return None,
+            NEARLY_FULL..FULL => "warn",
+            _ => "bad",
+        };
+        Some((
+            tone,
+            html! { (what) " is " (used) " % full: " (bytes(free)) " of " (bytes(total)) " are free." },
+        ))
+    }
+}
+
 impl Data {
     async fn of(visit: &Visit) -> Result<Self, Refusal> {
-        let all = visit.who.as_ref().map(|who| who.caller.may(Action::See, ObjectKind::Device, Place::Farm));
-        if let Some(Err(denied)) = all {
-            return Err(Refusal::new(StatusCode::FORBIDDEN, ControlError::from(denied).message));
-        }
         let damaged = Fields::from([("filter", "state = missing or state = changed"), ("limit", "20")]);
         let locks = Fields::from([("filter", "sharing = exclusive"), ("limit", "20")]);
         let (damaged, locks) =
             (format!("/v1/versions{}", damaged.query()), format!("/v1/locks{}", locks.query()));
-        let (damaged, locks, statuses) = tokio::join!(
+        let (damaged, locks, space, servers, statuses) = tokio::join!(
             visit.ask.get::<List<Version>>(&damaged),
             visit.ask.get::<List<Lock>>(&locks),
-            visit.console.board.statuses(),
+            visit.ask.get::<SpaceList>("/v1/space"),
+            visit.ask.get::<List<Server>>("/v1/servers?sort=name&limit=50"),
+            visit.statuses(),
         );
+        let statuses = statuses?;
         let board = &visit.console.board;
+        let all = visit.sees_all();
+        let mut servers = seen(servers)?;
+        for server in &mut servers {
+            server.is_this = visit.console.control.server().get() == server.id;
+        }
         Ok(Self {
-            server: board.server(),
+            server: visit.may(Action::See, ObjectKind::Server, Place::Farm).is_ok().then(|| board.server()),
+            all,
+            boots: visit.boots_seen(&statuses, board.boots_within(WITHIN)),
+            rates: visit.rates_seen(&statuses).last().copied(),
             statuses,
-            boots: board.boots_within(WITHIN),
-            rates: board.rates().last().copied(),
-            damaged: damaged?.items,
-            locks: locks?.items,
+            damaged: seen(damaged)?,
+            locks: seen(locks)?,
+            space: space?.items,
+            servers,
+        })
+    }
+
+    /// How many write caches are open, what they take, and what they may take.
+    fn write_caches(&self) -> (u64, u64, u64) {
+        let open = self.statuses.by_name.values().filter_map(|device| device.write_cache.as_ref());
+        open.fold((0, 0, 0), |(open, used, limit), cache| {
+            let add = |sum: u64, more: u64| sum.saturating_add(more);
+            (add(open, 1), add(used, cache.used_bytes), add(limit, cache.limit_bytes))
         })
     }
 
@@ -93,10 +138,11 @@ impl Data {
     /// What somebody should look at, worst first.
     fn concerns(&self) -> Vec<(&'static str, Markup)> {
         let mut concerns = Vec::new();
-        if let Some(trouble) = &self.server.catalogue_trouble {
+        if let Some(trouble) = self.server.as_ref().and_then(|server| server.catalogue_trouble.as_ref()) {
             let text = html! { "The farm's database cannot be used: " (visible(trouble)) ". Known devices boot; nothing can be changed." };
             concerns.push(("bad", text));
         }
+        concerns.extend(self.space.iter().filter_map(Space::concern));
         for version in &self.damaged {
             let text = html! { "Version " (version.number) " of " (link(&paths::vdisk(version.vdisk.id), &version.vdisk.name)) ": its file is " b { (version.state) } "." };
             concerns.push(("bad", text));
@@ -117,6 +163,12 @@ impl Data {
                 concerns.push((if cache.fill == "full" { "bad" } else { "warn" }, text));
             }
         }
+        let waits = self.server.as_ref().map(|server| server.admission).filter(|queue| queue.waiting > 0);
+        if let Some(queue) = waits {
+            let text = html! { (several(queue.waiting as u64, "device")) " wait for a place to boot, the first one for " (since(queue.longest_wait_s)) "; " (queue.booting) " boot at this moment." };
+            concerns.push(("warn", text));
+        }
+        concerns.sort_by_key(|(tone, _)| *tone != "bad");
         concerns
     }
 }
@@ -133,7 +185,7 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
         h1 { "Overview" }
         (parts(&data))
         section.panel {
-            h2 { "Throughput" }
+            h2 { "Moving" }
             div.chart data-chart=(paths::RATES) { p.small { "The last ten minutes; the chart needs JavaScript." } }
         }
     };
@@ -155,6 +207,10 @@ pub(super) fn parts(data: &Data) -> Markup {
                 (booting(data))
                 (slowest(data))
             }
+            div.columns {
+                (room(data))
+                @if !data.servers.is_empty() { (servers(data)) }
+            }
             @if !data.locks.is_empty() { (locks(data)) }
         }
     }
@@ -164,7 +220,9 @@ fn concerns(data: &Data) -> Markup {
     let concerns = data.concerns();
     html! { section.panel.concerns .calm[concerns.is_empty()] aria-label="What needs attention" {
         @if concerns.is_empty() {
-            p { (badge("good", "all is well")) " Everything is served, and no boot of the last hour failed." }
+            p { (badge("good", "all is well")) @if data.all { " Everything is served, and no boot of the last hour failed." }
+                @else if data.statuses.by_name.is_empty() { " Your role shows no device; ask an administrator for one." }
+                @else { " Of the devices that your role shows, all are served, and no boot of the last hour failed." } }
         } @else {
             h2 { (several(concerns.len() as u64, "thing")) " to look at" }
             ul { @for (tone, text) in concerns.iter().take(20) { li { (badge(tone, if *tone == "bad" { "failed" } else { "soon" })) " " (text) } } }
@@ -191,11 +249,12 @@ fn figures(data: &Data) -> Markup {
         section.figure { h2 { "Reading" } p.big { (rate(rates.read_bytes)) }
             p.small { "writing " b { (rate(rates.written_bytes)) } ", " b { (format!("{:.0}", rates.requests)) } " requests/s" }
         }
-        section.figure { h2 { "Page cache" } p.big { @match rates.hit_share { Some(share) => { (format!("{:.1} %", share * 100.0)) }, None => "–" } }
-            p.small { "of reads were answered from memory" }
-        }
-        section.figure { h2 { "Sessions" } p.big { (count(data.server.sessions)) }
-            p.small { "this server is up " (since(data.server.uptime_s)) ", version " (data.server.version) }
+        @if data.all { section.figure { h2 { "Page cache" } p.big { @match rates.hit_share { Some(share) => { (format!("{:.1} %", share * 100.0)) }, None => "–" } }
+            p.small { @if rates.hit_share.is_some() { "of reads were answered from memory" } @else { "nothing was read in the last seconds" } }
+        } }
+        @let (open, used, limit) = data.write_caches();
+        section.figure { h2 { "Write caches" } p.big { (bytes(used)) }
+            p.small { (count(open)) " open" @if open > 0 { ", they may take " (bytes(limit)) } }
         }
     } }
 }
@@ -204,6 +263,48 @@ fn rate(bytes_per_second: f64) -> String {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
     let whole = bytes_per_second as u64;
     format!("{}/s", bytes(whole))
+}
+
+/// Where files lie, and how full it is there.
+fn room(data: &Data) -> Markup {
+    html! { section.panel { h2 { "Room" }
+        @if data.space.is_empty() { p.small { "This server reaches no store that your role shows." } }
+        table { @if !data.space.is_empty() { thead { tr { th { "Where" } th { "In use" } th { "Free" } } } }
+            tbody { @for space in &data.space { tr {
+                td { @match &space.store { Some(store) => (link(&paths::object("stores", store.id), &store.name)), None => "write caches" } " " span.small { (visible(&space.folder)) } }
+                @match (space.free_bytes, space.total_bytes) {
+                    (Some(free), Some(total)) => { td { (gauge(total.saturating_sub(free), total)) } td.number { (bytes(free)) } },
+                    _ => td colspan="2" { (badge("bad", "not there")) " " (visible(space.problem.as_deref().unwrap_or_default())) },
+                }
+            } } }
+        }
+    } }
+}
+
+/// The servers: of this one its load, of the others that they are there.
+fn servers(data: &Data) -> Markup {
+    let rates = data.rates.unwrap_or_default();
+    html! { section.panel { h2 { "Servers" }
+        @for server in &data.servers {
+            h3 { (link(&paths::object("servers", server.id), &server.name)) @if server.disabled { " " (badge("calm", "disabled")) } }
+            @match data.server.as_ref().filter(|_| server.is_this) {
+                Some(status) => dl {
+                    dt { "Sessions" } dd { (count(status.sessions)) @if let Some(most) = server.max_devices { ", of " (most) " devices at most" } }
+                    // What is known of the devices of a part of the farm is not what a server does.
+                    @if data.all {
+                        dt { "Moving" } dd { (rate(rates.read_bytes + rates.written_bytes)) ", " (format!("{:.0}", rates.requests)) " requests/s" }
+                        dt { "Processors" } dd { (format!("{:.1}", rates.processors)) " of " (status.process.processors) " busy with it" }
+                    }
+                    dt { "Memory" } dd { (bytes(status.process.memory_bytes)) }
+                    @if status.process.cache_memory_limit_bytes > 0 { dt { "Write caches in memory" } dd { (gauge(status.process.cache_memory_bytes, status.process.cache_memory_limit_bytes)) } }
+                    @if let Some(most) = status.admission.at_once { dt { "Booting" } dd { (status.admission.booting) " of " (most) " at once" } }
+                    dt { "Up" } dd { (since(status.uptime_s)) ", version " (status.version) }
+                },
+                None if server.is_this => p.small { "This server; its load is for those who look after the farm." },
+                None => p.small { "Its own console tells its load." },
+            }
+        }
+    } }
 }
 
 fn booting(data: &Data) -> Markup {
@@ -257,24 +358,10 @@ fn locks(data: &Data) -> Markup {
 
 /// The rates of the last minutes, as columns that the chart takes.
 async fn rates(visit: Visit) -> Result<Answer, Refusal> {
-    let all = visit.who.as_ref().map(|who| who.caller.may(Action::See, ObjectKind::Device, Place::Farm));
-    if let Some(Err(denied)) = all {
-        return Err(Refusal::new(StatusCode::FORBIDDEN, ControlError::from(denied).message));
-    }
-    let rates = visit.console.board.rates();
-    let column = |of: fn(&Rates) -> f64| rates.iter().map(of).collect::<Vec<f64>>();
-    #[allow(clippy::cast_precision_loss, reason = "the axis shows seconds")]
-    let at = column(|rates| rates.at_us as f64 / 1e6);
-    let mib = |value: f64| value / 1_048_576.0;
-    let series = json!({
-        "at": at,
-        "series": [
-            { "label": "read MiB/s", "values": column(|rates| rates.read_bytes).into_iter().map(mib).collect::<Vec<_>>() },
-            { "label": "written MiB/s", "values": column(|rates| rates.written_bytes).into_iter().map(mib).collect::<Vec<_>>() },
-            { "label": "requests/s", "values": column(|rates| rates.requests), "scale": "requests" },
-        ],
-    });
-    Ok(Answer::Raw(json(series.to_string())))
+    let statuses = visit.statuses().await?;
+    let rates = visit.rates_seen(&statuses);
+    let row = |rates: &Rates| (rates.at_us, rates.read_bytes, rates.written_bytes, rates.requests);
+    Ok(Answer::Raw(json(series(&rates.iter().map(row).collect::<Vec<_>>()).to_string())))
 }
 
 /// How full a write cache is, where it is open.

@@ -49,26 +49,18 @@ impl Data {
         };
         let (versions, statuses, production, test, maintenance) = tokio::join!(
             visit.ask.get::<List<Version>>(&versions),
-            visit.console.board.statuses(),
+            visit.statuses(),
             count("production"),
             count("test"),
             count("maintenance"),
         );
         let (production, test, maintenance) = (production?, test?, maintenance?);
-        Ok(Self { vdisk, versions: versions?.items, statuses, production, test, maintenance })
+        Ok(Self { vdisk, versions: versions?.items, statuses: statuses?, production, test, maintenance })
     }
 
     /// The devices that run a version now.
     fn runners(&self, number: Option<u32>) -> Vec<&str> {
-        let on_it = |called: &str| {
-            called == self.vdisk.name || called.rsplit('/').next() == Some(self.vdisk.name.as_str())
-        };
-        let devices = self.statuses.by_name.values().filter(|device| device.sessions > 0);
-        let devices = devices.filter(|device| device.vdisk.as_deref().is_some_and(on_it));
-        devices
-            .filter(|device| number.is_none() || device.version == number)
-            .map(|device| device.name.as_str())
-            .collect()
+        self.statuses.running(self.vdisk.id, number).iter().map(|device| device.name.as_str()).collect()
     }
 
     fn version(&self, number: &str) -> Option<&Version> {
@@ -86,6 +78,7 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
             h1 { (name(&vdisk.name)) " " @if vdisk.disabled { (badge("calm", "disabled")) " " } @if vdisk.mode == "private" { (badge("warn", "private")) } }
             @if let Some(description) = &vdisk.description { p { (visible(description)) } }
             div.actions {
+                a.button href=(format!("{}/profile", paths::vdisk(vdisk.id))) { "What a boot reads" }
                 (act("new", "New version…")) (act("merge-updates", "Merge updates…")) (act("merge-base", "Merge to a new base…"))
                 @if vdisk.held_at.is_some() { (act("release", "Release the hold…")) }
                 (act("delete-obsolete", "Delete obsolete versions…"))

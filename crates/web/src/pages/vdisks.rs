@@ -37,18 +37,11 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
     let (vdisks, versions, statuses) = tokio::join!(
         visit.ask.get::<List<Vdisk>>(&vdisks),
         visit.ask.get::<List<Version>>(versions),
-        visit.console.board.statuses(),
+        visit.statuses(),
     );
     let (vdisks, versions) = (vdisks?, versions?.items);
-    let runs = |vdisk: &Vdisk| {
-        let on_it =
-            |called: &str| called == vdisk.name || called.rsplit('/').next() == Some(vdisk.name.as_str());
-        statuses
-            .by_name
-            .values()
-            .filter(|device| device.sessions > 0 && device.vdisk.as_deref().is_some_and(on_it))
-            .count() as u64
-    };
+    let statuses = statuses?;
+    let runs = |vdisk: &Vdisk| statuses.running(vdisk.id, None).len() as u64;
     let body = html! {
         h1 { "vDisks" }
         form.filters action=(paths::VDISKS) role="search" aria-label="Filter vDisks" {

@@ -1,10 +1,10 @@
 //! A farm with a console on it, a server that only tells what it is told to tell, and a browser.
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use api::live::{DeviceStatus, Live, ServerStatus, Stats, WriteCacheStatus};
+use api::live::{DeviceStatus, Live, ServerStatus, Stats, TraceStatus, TraceWanted, WriteCacheStatus};
 use api::{Api, Door};
 use axum::body::Body;
 use axum::extract::ConnectInfo;
@@ -30,6 +30,9 @@ pub(crate) struct Farm {
     control: Arc<Control>,
     people: Arc<People>,
     pub(crate) resets: Arc<Mutex<Vec<String>>>,
+    pub(crate) recordings: Arc<Mutex<Vec<String>>>,
+    /// The vDisk that `lab-01` runs.
+    runs: Arc<AtomicI64>,
     ahead_ms: Arc<AtomicI64>,
     _stop: watch::Sender<bool>,
     _folder: tempfile::TempDir,
@@ -64,6 +67,8 @@ impl Farm {
         for (kind, body) in bodies {
             farm.root(Method::POST, &format!("/v1/{kind}"), &body).await;
         }
+        let debian = farm.root(Method::GET, "/v1/vdisks/debian", &Value::Null).await;
+        farm.runs.store(debian["id"].as_i64().unwrap(), Ordering::Relaxed);
         farm
     }
 
@@ -78,19 +83,39 @@ impl Farm {
             let now: Timestamp = SystemTime::now().into();
             Timestamp::from_ms(now.ms() + told.load(Ordering::Relaxed))
         });
-        let options = Options { clock, ..Options::of(Id::new(1).unwrap()) };
+        // Objects are numbered as they come: the farm, a site, this server.
+        let caches = Some(folder.path().to_owned());
+        let options = Options { clock, caches, ..Options::of(Id::new(3).unwrap()) };
         let control = Control::open(catalogue, snapshot, options);
         let people = Arc::new(People::default());
         let (stop, stopping) = watch::channel(false);
         let resets: Arc<Mutex<Vec<String>>> = Arc::default();
-        let live = Arc::new(ToldServer { resets: Arc::clone(&resets) });
+        let recordings: Arc<Mutex<Vec<String>>> = Arc::default();
+        let runs: Arc<AtomicI64> = Arc::default();
+        let live = Arc::new(ToldServer {
+            resets: Arc::clone(&resets),
+            recordings: Arc::clone(&recordings),
+            runs: Arc::clone(&runs),
+            looks: AtomicU64::new(0),
+        });
         let api = Api::new(Arc::clone(&control), Arc::clone(&people), live.clone(), stopping.clone());
         let network = api::router(Arc::clone(&api), Door::Network);
         let console = Console::start(Arc::clone(&control), Arc::clone(&people), network, live, stopping);
         let peer = ConnectInfo(SocketAddr::from(([10, 0, 0, 7], 50_000)));
         let console = web::router(console).layer(Extension(peer));
         let local = api::router(api, Door::Local);
-        Self { console, local, control, people, resets, ahead_ms, _stop: stop, _folder: folder }
+        Self {
+            console,
+            local,
+            control,
+            people,
+            resets,
+            recordings,
+            runs,
+            ahead_ms,
+            _stop: stop,
+            _folder: folder,
+        }
     }
 
     /// Lets the farm's clock go on.
@@ -238,6 +263,37 @@ pub(crate) fn form(fields: &[(&str, &str)]) -> String {
 /// A server on which `lab-01` runs and has booted.
 struct ToldServer {
     resets: Arc<Mutex<Vec<String>>>,
+    recordings: Arc<Mutex<Vec<String>>>,
+    runs: Arc<AtomicI64>,
+    /// How often its figures were asked for.
+    looks: AtomicU64,
+}
+
+fn recording() -> TraceStatus {
+    TraceStatus {
+        state: "done".to_owned(),
+        recorded: 3000,
+        dropped: 0,
+        file: "/var/lib/headwater/traces/lab-01.csv.gz".to_owned(),
+        trouble: None,
+    }
+}
+
+/// A boot that reads the start of the disk again and again, and then runs through a part in its middle.
+fn table() -> String {
+    let mut text =
+        String::from("# headwater block trace 1\n# title: device lab-01, vDisk debian version 2\n");
+    text.push_str("# disk_bytes: 42949672960\n# started_unix_us: 1700000000000000\n");
+    text.push_str("time_us,operation,offset,length,stage,latency_us,ok\n");
+    for n in 0..3000_u64 {
+        let (offset, length, stage) = match n {
+            0..600 => ((n % 40) * 65_536, 65_536, 1),
+            600..1800 => ((3 << 30) + (n - 600) * 131_072, 131_072, 2),
+            _ => ((9 << 30) + (n * 7919 % 4096) * 49_152, 4096, 2),
+        };
+        text.push_str(&format!("{},read,{offset},{length},{stage},{},1\n", n * 1500, 180 + n % 90));
+    }
+    text
 }
 
 impl Live for ToldServer {
@@ -253,11 +309,40 @@ impl Live for ToldServer {
             catalogue_change: 0,
             catalogue_trouble: None,
             admission: api::live::AdmissionStatus::default(),
+            process: api::live::ProcessStatus {
+                cpu_us: self.looks.fetch_add(1, Ordering::Relaxed).saturating_mul(3_000_000),
+                processors: 4,
+                memory_bytes: 310 << 20,
+                cache_memory_bytes: 0,
+                cache_memory_limit_bytes: 0,
+            },
         }
     }
 
     fn stats(&self) -> Stats {
-        Stats { uptime_us: 1, accounts: Vec::new() }
+        let looks = self.looks.load(Ordering::Relaxed);
+        Stats { uptime_us: looks.saturating_mul(2_000_000), accounts: Vec::new() }
+    }
+
+    fn wake(&self, name: &DeviceName) -> Result<Vec<String>, ControlError> {
+        match name.as_str() {
+            "lab-01" => Ok(vec!["lan0".to_owned()]),
+            _ => Err(ControlError::new(control::Code::Internal, "no network is up")),
+        }
+    }
+
+    fn trace_start(&self, name: &DeviceName, wanted: &TraceWanted) -> Result<TraceStatus, ControlError> {
+        let what = if wanted.next_boot { "next boot" } else { "now" };
+        self.recordings.lock().unwrap().push(format!("{name} {what}"));
+        Ok(recording())
+    }
+
+    fn trace(&self, name: &DeviceName) -> Option<TraceStatus> {
+        (name.as_str() == "lab-01").then(recording)
+    }
+
+    fn trace_table(&self, name: &DeviceName) -> Result<Option<String>, ControlError> {
+        Ok((name.as_str() == "lab-01").then(table))
     }
 
     fn metrics(&self) -> String {
@@ -276,6 +361,7 @@ impl Live for ToldServer {
             mac: None,
             vdisk: runs.then(|| "debian".to_owned()),
             version: runs.then_some(2),
+            vdisk_id: runs.then(|| self.runs.load(Ordering::Relaxed)),
             initiator: format!("iqn.2026-01.org.example:{name}"),
             status: if runs { "ready" } else { "off" }.to_owned(),
             presence: "online".to_owned(),

@@ -15,7 +15,10 @@ async fn overview_tells_what_runs_and_what_fills_up() {
         "2 off",
         "is nearly full",
         "900 MiB of 1.0 GiB",
-        "up 1 h 2 min",
+        "<dd>1 h 2 min, version 0.1.0</dd>",
+        " of 4 busy with it",
+        "310 MiB",
+        "write caches",
         "Main",
     ]);
     let part = ann.part("/overview/live").await;
@@ -121,12 +124,107 @@ async fn whoever_has_a_part_of_the_farm_sees_that_part_and_why_not_the_rest() {
     seen.shows(&["lab-01", "lab-02"]);
     assert!(!seen.text.contains("office-01"));
     let seen = ops.get("/").await;
-    assert_eq!(seen.status, StatusCode::FORBIDDEN);
-    assert!(seen.text.contains("takes the role read-only in the whole farm"), "{}", seen.text);
+    seen.shows(&["1 ready", "1 off", "The write cache of", "lab-01"]);
+    assert!(!seen.text.contains("office-01") && !seen.text.contains("busy with it"), "{}", seen.text);
+    assert_eq!(ops.get("/overview/rates").await.status, StatusCode::OK);
+    ops.get("/boots").await.shows(&["Boots of the last day"]);
     let id = farm.root(Method::GET, "/v1/devices/lab-01", &Value::Null).await["id"].to_string();
     ops.post("/devices/do", &[("id", &id), ("what", "delete"), ("sure", "yes")]).await;
     ops.get("/devices").await.shows(&["takes the role administrator"]);
     farm.root(Method::GET, "/v1/devices/lab-01", &Value::Null).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_has_a_role_nowhere_sees_an_overview_of_nothing() {
+    let farm = Farm::new().await;
+    let user = json!({"name": "new", "password": crate::farm::PASSWORD, "must_change_password": false});
+    farm.root(Method::POST, "/v1/users", &user).await;
+    let mut new = farm.browser("new").await;
+    let seen = new.get("/").await;
+    seen.shows(&["Your role shows no device"]);
+    assert!(!seen.text.contains("lab-01"), "{}", seen.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overview_tells_of_stores_that_fill_up_or_cannot_be_reached() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    ann.get("/").await.shows(&["Room", "cannot be reached", "/srv/images", "not there"]);
+    let folder = std::env::temp_dir().to_str().unwrap().to_owned();
+    let body = json!({"name": "here", "paths": [{"server": "one.example.org", "path": folder}]});
+    let other = Farm::empty();
+    for (kind, body) in [
+        ("farm", json!({"name": "Works"})),
+        ("sites", json!({"name": "Main"})),
+        ("servers", json!({"name": "one.example.org", "site": "Main"})),
+        ("stores", body),
+    ] {
+        other.root(Method::POST, &format!("/v1/{kind}"), &body).await;
+    }
+    let seen = other.ann().await.get("/").await;
+    seen.shows(&["Room", ">here<", "<meter"]);
+    assert!(!seen.text.contains("cannot be reached"), "{}", seen.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn device_page_tells_what_happened_and_what_moves() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    ann.get("/devices/lab-01").await.shows(&[
+        "Its last day",
+        "What happened to it",
+        "began to boot",
+        "create",
+        "data-chart=\"/devices/",
+        "Record the next boot",
+    ]);
+    let id = farm.root(Method::GET, "/v1/devices/lab-01", &Value::Null).await["id"].to_string();
+    let seen = ann.get(&format!("/devices/{id}/rates")).await;
+    assert!(seen.text.contains("\"label\":\"read MiB/s\""), "{}", seen.text);
+    assert_eq!(ann.get("/devices/lab-09/rates").await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn recording_is_begun_looked_at_and_downloaded() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    ann.get("/devices/lab-02").await.shows(&["None since this server started"]);
+    let id = farm.root(Method::GET, "/v1/devices/lab-01", &Value::Null).await["id"].to_string();
+    let page = format!("/devices/{id}");
+    assert_eq!(ann.get("/devices/lab-02/profile").await.status, StatusCode::NOT_FOUND);
+    ann.get(&page).await.shows(&["3\u{202f}000 requests", "recording.csv"]);
+    let seen = ann.post(&format!("{page}/recording"), &[("what", "boot")]).await;
+    assert_eq!((seen.status, seen.header("location")), (StatusCode::SEE_OTHER, page.as_str()));
+    assert_eq!(*farm.recordings.lock().unwrap(), ["lab-01 next boot"]);
+    ann.get(&page).await.shows(&["The next boot is recorded"]);
+    let shown =
+        &["Where and when it read", "class=\"heat5\"", "On the whole disk of 40.0 GiB", "up to 64.0 KiB"];
+    ann.get(&format!("{page}/profile")).await.shows(shown);
+    let table = ann.get(&format!("{page}/recording.csv")).await;
+    assert_eq!(table.header("content-disposition"), "attachment; filename=\"lab-01.csv\"");
+    assert!(table.text.contains("time_us,operation"), "{}", table.text);
+    let debian = farm.root(Method::GET, "/v1/vdisks/debian", &Value::Null).await["id"].to_string();
+    ann.get(&format!("/vdisks/{debian}/profile")).await.shows(shown);
+    let other = farm.root(Method::GET, "/v1/vdisks/win11", &Value::Null).await["id"].to_string();
+    ann.get(&format!("/vdisks/{other}/profile")).await.shows(&["none was recorded"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn marked_devices_are_woken_and_those_that_cannot_be_are_told() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    let mut ids = Vec::new();
+    for device in ["lab-01", "office-01"] {
+        ids.push(
+            farm.root(Method::GET, &format!("/v1/devices/{device}"), &Value::Null).await["id"].to_string(),
+        );
+    }
+    ann.get("/devices").await.shows(&["wake"]);
+    let wake = [("what", "wake"), ("id", ids[0].as_str()), ("id", ids[1].as_str())];
+    ann.post("/devices/do", &wake).await.shows(&["2 devices will be called", "headwater device wake lab-01"]);
+    let sure = [&wake[..], &[("sure", "yes")]].concat();
+    ann.post("/devices/do", &sure).await;
+    ann.get("/devices").await.shows(&["1 device done, 1 not", "no network is up"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
