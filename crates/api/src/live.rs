@@ -264,6 +264,28 @@ pub struct DeviceStatus {
     pub sessions: u32,
     /// Its write cache, while it is open.
     pub write_cache: Option<WriteCacheStatus>,
+    /// What the path to it carries, as it was found at its last login and since.
+    #[serde(default)]
+    pub path: Option<PathStatus>,
+}
+
+/// What the network path to a device carries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PathStatus {
+    /// The largest packet that is sent there, in bytes with its IP header.
+    pub mtu_bytes: u32,
+    /// The largest packet that the server's interface sends.
+    pub link_mtu_bytes: Option<u32>,
+    /// That interface.
+    pub interface: Option<String>,
+    /// The data of one TCP segment of its connection now.
+    pub segment_bytes: Option<u32>,
+    /// Whether packets larger than 1,500 bytes go all the way.
+    pub jumbo: bool,
+    /// Who keeps packets from being larger: `link` (the server's own interface), `network` or `device`.
+    pub limited_by: String,
+    /// All of that in a line for people.
+    pub text: String,
 }
 
 /// A write cache that is open.

@@ -33,6 +33,6 @@ pub use bytes::ByteQueue;
 pub use open_files::{TooFewFiles, allow_open_files};
 pub use quiet::Quiet;
 pub use slots::{Slot, Slots};
-pub use tcp::{CongestionControl, TcpSetup};
+pub use tcp::{CongestionControl, TcpSetup, segment_bytes};
 pub use vigil::{Came, Vigil};
 pub use workers::{Crew, Job, Lane, Pace, Workers};

@@ -65,6 +65,13 @@ impl TcpSetup {
     }
 }
 
+/// The data that one segment of a connection carries, in bytes: what its peer has announced, and what the path is known to carry.
+/// `None`: the connection has ended already.
+#[must_use]
+pub fn segment_bytes(socket: &impl AsFd) -> Option<u32> {
+    SockRef::from(socket).tcp_mss().ok()
+}
+
 /// Where none can be had, the socket serves all the same, only dearer.
 fn avoid_pacing(socket: &SockRef<'_>) {
     let _ = WITHOUT_PACING.iter().any(|name| socket.set_tcp_congestion(name.as_bytes()).is_ok());
@@ -74,6 +81,14 @@ fn avoid_pacing(socket: &SockRef<'_>) {
 mod tests {
     use super::*;
     use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn segments_of_a_connection_fit_the_path() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let found = segment_bytes(&stream).unwrap();
+        assert!((500..=65_536).contains(&found), "{found}");
+    }
 
     #[test]
     fn connections_send_without_pacing_and_without_delay() {

@@ -19,6 +19,7 @@ pub mod columns;
 pub mod commands;
 pub mod config;
 pub mod media;
+pub mod path;
 pub mod secrets;
 pub mod serve;
 pub mod state;

@@ -2,7 +2,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use headwater::cli::{Cli, Command, EXIT_VERDICT_NO, ServeArgs};
+use headwater::cli::{Cli, Command, DoctorVerb, EXIT_VERDICT_NO, ServeArgs};
 use headwater::commands::farm::{Asked, nouns};
 use headwater::commands::{Answer, Verdict};
 use headwater::config::{Config, DEFAULT_FILE, Problems};
@@ -67,7 +67,12 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
         Command::Status(args) => client(commands::status::run(args)).map(Answer::text),
         Command::Image(args) => client(commands::image::run(args)),
         Command::Init(args) => commands::init::run(&args).map(Answer::text),
-        Command::Doctor(args) => commands::doctor::run(&args),
+        Command::Doctor(args) => match &args.verb {
+            Some(DoctorVerb::Network(network)) => {
+                client(commands::doctor::network::run(network, args.output)).map(Answer::text)
+            }
+            None => commands::doctor::run(&args),
+        },
         Command::Backup(args) => commands::backup::run(&args).map(Answer::text),
         Command::Restore(args) => commands::backup::restore::run(&args).map(Answer::text),
         Command::Media(args) => commands::media::run(&args).map(Answer::text),

@@ -197,6 +197,9 @@ pub enum SessionEnd {
 pub trait SessionObserver: Send + Sync {
     /// A request was answered. `latency` runs from the arrival of its last byte to the answer's being queued for the socket.
     fn request_done(&self, kind: RequestKind, range: ByteRange, latency: Duration, ok: bool);
+    /// One TCP segment to the initiator carries so many bytes of data: told when the session begins, and whenever the two ends have
+    /// found another size since.
+    fn segments(&self, _bytes: u32) {}
     /// The session is over; nothing is called after this. Called once for every [`Grant`], also where the session
     /// never began, and only when none of its requests runs any more.
     fn ended(&self, how: SessionEnd);

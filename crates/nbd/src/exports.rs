@@ -140,6 +140,9 @@ pub enum ConnectionEnd {
 pub trait ExportObserver: Send + Sync {
     /// A legal request was answered.
     fn request_done(&self, done: &RequestDone);
+    /// One TCP segment to the client carries so many bytes of data: told soon after the use has begun, and whenever the two ends
+    /// have found another size since. Of a socket file nothing is told.
+    fn segments(&self, _bytes: u32) {}
     /// The use is over; nothing is called after this. Called once for every [`Export`] that was opened, also where the
     /// client only looked at it, and only when none of its requests runs any more.
     fn ended(&self, how: ConnectionEnd);

@@ -236,6 +236,7 @@ impl Live for NoServer {
             boot: None,
             sessions: 0,
             write_cache: None,
+            path: None,
         })
     }
 

@@ -1,10 +1,11 @@
 //! What the devices are doing.
-use ::api::live::{DeviceStatus, WriteCacheStatus};
+use ::api::live::{DeviceStatus, PathStatus, WriteCacheStatus};
 use control::{Code, ControlError};
 use netboot::director::MacAddress;
 
 use super::Admin;
 use crate::config::DeviceName;
+use crate::path::PathMtu;
 use crate::stream::device::DeviceSlot;
 use crate::stream::devices::Served;
 use crate::stream::known::KnownDevice;
@@ -100,5 +101,18 @@ fn status(device: &KnownDevice, slot: Option<&DeviceSlot>, recorder: &Recorder) 
         boot: boot.map(|boot| boot.id.clone()),
         sessions: boots.iter().map(|boot| boot.sessions).sum(),
         write_cache,
+        path: boot.and_then(|boot| boot.path.as_ref()).map(path_status),
+    }
+}
+
+fn path_status(path: &PathMtu) -> PathStatus {
+    PathStatus {
+        mtu_bytes: path.mtu_bytes,
+        link_mtu_bytes: path.link_mtu_bytes,
+        interface: path.interface.clone(),
+        segment_bytes: path.segment_bytes,
+        jumbo: path.is_jumbo(),
+        limited_by: path.limited_by().as_str().to_owned(),
+        text: path.describe(),
     }
 }

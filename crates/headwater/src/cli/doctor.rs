@@ -1,9 +1,9 @@
 //! The command line of `headwater doctor`.
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
-use super::{DEFAULT_CONFIG, Output};
+use super::{DEFAULT_CONFIG, Output, Reach};
 
 const FINDINGS: &str = "\
 Each finding is \"ok\", a \"warning\" (the server runs; something is slower, harder or less safe than it could be, or could
@@ -26,6 +26,26 @@ pub struct DoctorArgs {
     #[arg(long)]
     pub no_dhcp: bool,
     /// How to print
-    #[arg(long, value_enum, default_value_t = Output::Table)]
+    #[arg(long, value_enum, default_value_t = Output::Table, global = true)]
     pub output: Output,
+    /// What else to look at; the host if there is none.
+    #[command(subcommand)]
+    pub verb: Option<DoctorVerb>,
+}
+
+/// What to look at besides the host.
+#[derive(Debug, Subcommand)]
+pub enum DoctorVerb {
+    /// The path to a device: which packets get through whole, and who limits them
+    Network(NetworkArgs),
+}
+
+/// `headwater doctor network`.
+#[derive(Debug, Args)]
+pub struct NetworkArgs {
+    /// How to reach the server that knows where the device is.
+    #[command(flatten)]
+    pub reach: Reach,
+    /// A device, where it logged in from last, or an address
+    pub device: String,
 }

@@ -15,7 +15,7 @@ mod media;
 mod trace;
 
 pub use backup::{BackupArgs, RestoreArgs};
-pub use doctor::DoctorArgs;
+pub use doctor::{DoctorArgs, DoctorVerb, NetworkArgs};
 pub use farm::{
     AuditVerb, DeviceVerb, FarmVerb, Format, ListArgs, LockVerb, NounArgs, NounVerb, ScopeArgs, SecretVerb,
     Setting, StoreVerb, Sure, TaskVerb, TokenVerb, UserVerb, VdiskVerb, VersionArg, VersionVerb, ViewVerb,

@@ -42,6 +42,7 @@ use crate::catalogue::FarmLink;
 use crate::catalogue::survey::survey;
 use crate::cloud::Seeds;
 use crate::config::{Capacity, Config, DeviceName, InterfaceMode};
+use crate::path;
 use crate::stream::admission::Admission;
 use crate::stream::boot_id::BootIds;
 use crate::stream::device::SessionEnder;
@@ -377,6 +378,21 @@ async fn listen_api(
     Ok((listener, TlsAcceptor::from(tls)))
 }
 
+/// Has connections go on where a switch drops large packets, as far as we may.
+fn survive_silent_drops() {
+    match path::survive_silent_drops() {
+        Ok(true) => tracing::info!(
+            "net.ipv4.tcp_mtu_probing set to 1: connections go on where a switch drops large packets without a word"
+        ),
+        Ok(false) => {}
+        Err(error) => tracing::info!(
+            %error,
+            "net.ipv4.tcp_mtu_probing is 0: a device behind a switch that drops large packets without a word would hang; \
+             headwater doctor tells what to do"
+        ),
+    }
+}
+
 async fn start_netboot(
     config: &Config,
     http_port: u16,
@@ -384,6 +400,7 @@ async fn start_netboot(
     shelf: Shelf,
     director: Arc<dyn Director>,
 ) -> anyhow::Result<NetbootHandle> {
+    survive_silent_drops();
     let netboot = boot_network::config(config, http_port, &explain::interfaces(), kernels, shelf)?;
     Ok(netboot::service::start(netboot, director).await?)
 }

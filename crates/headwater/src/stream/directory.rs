@@ -13,6 +13,7 @@ use super::devices::{Devices, Served};
 use super::director::LUN;
 use super::known::Proof;
 use super::names::TargetName;
+use crate::path::towards;
 use crate::timeline::Recorder;
 use crate::timeline::record::Program;
 use crate::timeline::recorder::NewBoot;
@@ -86,6 +87,10 @@ impl Directory for BootDirectory {
             target: name.as_str(),
         };
         let observer = self.recorder.login(&boot, Program::Initiator(attempt.isid.0), Some(attempt.peer));
+        // Without it the login is as good; the timeline says less.
+        if let Ok(path) = towards(attempt.peer.ip()) {
+            self.recorder.path(&device.name, opened.boot.as_str(), path);
+        }
         tracing::info!(
             device = device.name.as_str(),
             boot = opened.boot.as_str(),

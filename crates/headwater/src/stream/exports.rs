@@ -25,6 +25,7 @@ use super::devices::{Devices, Served};
 use super::known::KnownDevice;
 use super::names::ExportName;
 use crate::config::Nbd;
+use crate::path::towards;
 use crate::timeline::Recorder;
 use crate::timeline::record::Program;
 use crate::timeline::recorder::NewBoot;
@@ -151,7 +152,11 @@ impl BootExports {
             version: Some(opened.disk.number.get().into()),
             target: &ExportName::Device(device.name.clone(), wish.boot.cloned()).to_string(),
         };
-        let observer = self.recorder.login(&boot, Program::NbdClient, socket_address(peer));
+        let address = socket_address(peer);
+        let observer = self.recorder.login(&boot, Program::NbdClient, address);
+        if let Some(path) = address.and_then(|address| towards(address.ip()).ok()) {
+            self.recorder.path(&device.name, opened.boot.as_str(), path);
+        }
         tracing::info!(
             device = device.name.as_str(),
             boot = opened.boot.as_str(),

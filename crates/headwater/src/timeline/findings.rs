@@ -9,6 +9,7 @@ use super::phases::{Phase, PhaseName, kernel_files, phases, total};
 use super::record::{BootRecord, Stage, Status, Step, StepKind, Tftp};
 use super::time::Millis;
 use crate::columns::bytes;
+use crate::path::LimitedBy;
 
 /// What took less than this is no finding, whatever its share.
 const WORTH_MS: u64 = 500;
@@ -76,6 +77,8 @@ pub enum FindingKind {
     ServerRestart,
     /// Requests failed.
     FailedRequests,
+    /// Packets are smaller than the server's link sends.
+    SmallPackets,
     /// The write cache is full, or nearly.
     WriteCache,
 }
@@ -95,6 +98,7 @@ pub fn findings(record: &BootRecord) -> Vec<Finding> {
     boot.read_again(&mut found);
     boot.disconnected(&mut found);
     boot.failures(&mut found);
+    boot.packets(&mut found);
     boot.write_cache(&mut found);
     found.sort_by_key(|finding| std::cmp::Reverse(finding.took_ms));
     found
@@ -394,6 +398,22 @@ impl Boot<'_> {
             let (kind, advice) = (FindingKind::FailedRequests, Some(advice.to_owned()));
             found.push(Finding { kind, took_ms: None, percent: None, what, advice });
         }
+    }
+
+    /// A path that carries less than the link pays a header, and an interrupt, for every 1,500 bytes.
+    fn packets(&self, found: &mut Vec<Finding>) {
+        let Some(path) = self.record.path.as_ref().filter(|path| path.limited_by() != LimitedBy::Link) else {
+            return;
+        };
+        let advice = "jumbo frames at the device and on every switch on the way; headwater doctor network DEVICE shows what gets \
+                      through. Nothing needs to be set at the server";
+        found.push(Finding {
+            kind: FindingKind::SmallPackets,
+            took_ms: None,
+            percent: None,
+            what: path.describe(),
+            advice: Some(advice.to_owned()),
+        });
     }
 
     fn write_cache(&self, found: &mut Vec<Finding>) {

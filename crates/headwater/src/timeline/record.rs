@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use netboot::director::TftpFigures;
 use serde::{Deserialize, Serialize};
 
+use crate::path::PathMtu;
+
 use super::counters::StageTotals;
 use super::time::{Millis, Moment};
 
@@ -44,6 +46,9 @@ pub struct BootRecord {
     /// What the stage that runs had read and written when the device said that it was ready.
     #[serde(default)]
     pub until_ready: Option<StageTotals>,
+    /// What the path to the device carries, as it was known at its last login.
+    #[serde(default)]
+    pub path: Option<PathMtu>,
     /// How full the write cache is, or was at the end.
     #[serde(default)]
     pub write_cache: Option<WriteCacheFill>,
@@ -297,6 +302,7 @@ impl BootRecord {
             hand_over: None,
             second_stage: None,
             until_ready: None,
+            path: None,
             write_cache: None,
             ready_at_ms: None,
             sessions: 0,

@@ -22,6 +22,7 @@ use super::store::BootStore;
 use super::time::{Clock, Millis, Moment};
 use super::tracer::{Began, Switch, Tracer};
 use crate::config::DeviceName;
+use crate::path::PathMtu;
 
 /// How long steps wait for the script that begins their boot.
 const PENDING_FOR: Millis = Millis::from_us(5 * 60 * 1_000_000);
@@ -344,6 +345,21 @@ impl Recorder {
         Some(found)
     }
 
+    /// What the path to a device carries.
+    pub fn path(&self, device: &DeviceName, id: &str, path: PathMtu) {
+        if let Some(boot) = self.lock().by_id(device, id) {
+            boot.touch().path = Some(path);
+        }
+    }
+
+    fn segments(&self, device: &DeviceName, id: &str, bytes: u32) {
+        if let Some(boot) = self.lock().by_id(device, id)
+            && let Some(path) = &mut boot.touch().path
+        {
+            path.take_segment(bytes);
+        }
+    }
+
     /// How full the write cache of a device's running boot is now.
     pub fn write_cache(&self, device: &DeviceName, id: &str, fill: WriteCacheFill) {
         let mut table = self.lock();
@@ -572,6 +588,10 @@ impl SessionObserver for SessionTap {
         self.count(kind, range, latency, ok);
     }
 
+    fn segments(&self, bytes: u32) {
+        self.recorder.segments(&self.device, &self.id, bytes);
+    }
+
     fn ended(&self, how: SessionEnd) {
         self.recorder.session_ended(&self.device, &self.id, end_text(how));
     }
@@ -589,6 +609,10 @@ impl ExportObserver for SessionTap {
             RequestKind::Cache | RequestKind::BlockStatus => return,
         };
         self.count(kind, done.range, done.latency, done.result.is_ok());
+    }
+
+    fn segments(&self, bytes: u32) {
+        self.recorder.segments(&self.device, &self.id, bytes);
     }
 
     fn ended(&self, how: ConnectionEnd) {

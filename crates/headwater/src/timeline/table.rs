@@ -85,9 +85,10 @@ pub fn outcome(record: &BootRecord) -> String {
 }
 
 fn headline(record: &BootRecord) -> String {
+    let path = record.path.as_ref().map_or_else(String::new, |path| format!("\npath: {}", path.describe()));
     let mac = record.mac.as_ref().map_or(String::new(), |mac| format!(" ({mac})"));
     format!(
-        "{}{mac}  boot {}  vDisk {}  started {} UTC\n{}",
+        "{}{mac}  boot {}  vDisk {}  started {} UTC\n{}{path}",
         record.device,
         record.id,
         record.vdisk,

@@ -14,6 +14,7 @@ mod media;
 mod menu;
 mod nbd_root;
 mod newcomers;
+mod path_mtu;
 mod paths;
 mod restarts;
 mod site;

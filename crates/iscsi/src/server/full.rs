@@ -45,6 +45,8 @@ pub(super) struct Full {
     waiting: Vec<(u32, Work)>,
     /// Answered, and neither counted nor told to the observer yet.
     answered: Vec<Answered>,
+    /// What one TCP segment carries, as the observer was told.
+    segment_bytes: Option<u32>,
     /// `None` in a discovery session, and when the session is over.
     pub(super) recorder: Option<Recorder>,
     pub(super) gate: Gate,
@@ -104,6 +106,7 @@ impl Full {
             fenced: Vec::new(),
             waiting: Vec::new(),
             answered: Vec::new(),
+            segment_bytes: None,
             recorder,
             gate: Gate::new(account.limiter),
             memory: Memory::new(context, id, account.store),
@@ -430,6 +433,16 @@ impl Full {
         }
         // Commands that were aborted are on the list no more.
         recorder.settle(self.session.commands());
+    }
+
+    /// What one TCP segment carries now.
+    pub(super) fn see_segments(&mut self, bytes: u32) {
+        if self.segment_bytes != Some(bytes)
+            && let Some(life) = &self.life
+        {
+            self.segment_bytes = Some(bytes);
+            life.observer().segments(bytes);
+        }
     }
 
     /// What the initiator owes for too long, if anything; to be asked from time to time.

@@ -209,8 +209,18 @@ impl Link {
         }
     }
 
+    /// Looks at what a segment of the connection carries: the two ends may learn of a narrow path at any time.
+    fn look_at_segments(&mut self) {
+        if let (Some(stream), Phase::Full(full)) = (&self.stream, &mut self.phase)
+            && let Some(bytes) = connections::segment_bytes(stream)
+        {
+            full.see_segments(bytes);
+        }
+    }
+
     /// Looks at the clock.
     pub(super) fn tick(&mut self, context: &mut Context) {
+        self.look_at_segments();
         if self.closing.is_none()
             && let Phase::Full(full) = &mut self.phase
             && let Some(reason) = full.is_owed(&self.input, context)
@@ -323,6 +333,7 @@ impl Link {
                 tracing::info!(parent: &full.span, "session begins");
                 self.phase = Phase::Full(Box::new(full));
                 self.heard_at = context.now;
+                self.look_at_segments();
             }
             (event, _) => self.login_event(event, context),
         }
@@ -539,6 +550,7 @@ impl Link {
 
     /// Closes the socket. Tasks that run end first; see [`is_over`](Self::is_over).
     fn close(&mut self) {
+        self.look_at_segments();
         // Dropping the socket takes it out of the poll as well.
         self.stream = None;
         if let Phase::Full(full) = &mut self.phase {

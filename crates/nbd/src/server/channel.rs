@@ -54,6 +54,14 @@ impl Channel {
         self.writable |= writable;
     }
 
+    /// The data that one TCP segment carries; none: it is a socket file's, or has ended.
+    pub(super) fn segment_bytes(&self) -> Option<u32> {
+        match &self.socket {
+            Socket::Tcp(stream) => connections::segment_bytes(stream),
+            Socket::Unix(_) => None,
+        }
+    }
+
     /// Whether files can go to the socket without passing through memory of ours.
     pub(super) fn takes_files(&self) -> bool {
         self.tls.is_none()

@@ -171,9 +171,19 @@ impl Link {
         }
     }
 
+    /// Looks at what a segment of the connection carries: the two ends may learn of a narrow path at any time.
+    fn look_at_segments(&mut self) {
+        if let (Some(channel), Phase::Transmission(traffic)) = (&self.channel, &mut self.phase)
+            && let Some(bytes) = channel.segment_bytes()
+        {
+            traffic.see_segments(bytes);
+        }
+    }
+
     /// Looks at the clock.
     pub(super) fn tick(&mut self, context: &mut Context) {
         let now = context.now;
+        self.look_at_segments();
         if let Some(asked_at) = self.asked_at {
             if now.saturating_duration_since(asked_at) > QUESTION_DEADLINE {
                 self.fail(context, "the owner of the exports did not answer in time");
@@ -505,6 +515,7 @@ impl Link {
 
     /// Closes the socket.
     fn close(&mut self, context: &Context) {
+        self.look_at_segments();
         // Dropping the socket takes it out of the poll as well.
         self.channel = None;
         self.input = ByteQueue::default();

@@ -57,6 +57,8 @@ pub(super) struct Traffic {
     /// Answered, and not told to the observer yet.
     answered: Vec<Answered>,
     cancelled: Arc<AtomicBool>,
+    /// What one TCP segment carries, as the observer was told.
+    segment_bytes: Option<u32>,
 }
 
 /// The bytes behind a header.
@@ -131,6 +133,7 @@ impl Traffic {
             gate,
             held_since: None,
             cancelled: Arc::default(),
+            segment_bytes: None,
         }
     }
 
@@ -271,6 +274,14 @@ impl Traffic {
                 waited,
             });
             self.opened.export.observer.request_done(&RequestDone { kind, range, latency, result });
+        }
+    }
+
+    /// What one TCP segment carries now.
+    pub(super) fn see_segments(&mut self, bytes: u32) {
+        if self.segment_bytes != Some(bytes) {
+            self.segment_bytes = Some(bytes);
+            self.opened.export.observer.segments(bytes);
         }
     }
 

@@ -372,6 +372,7 @@ impl Live for ToldServer {
                 limit_bytes: 1 << 30,
                 fill: "nearly full".to_owned(),
             }),
+            path: None,
         })
     }
 

@@ -10,8 +10,10 @@ mod finding;
 mod firewall;
 mod interfaces;
 mod needs;
+pub mod network;
 mod ports;
 mod privileges;
+mod silent_drops;
 mod sockets;
 mod storage;
 
@@ -61,6 +63,7 @@ fn examine(args: &DoctorArgs) -> Vec<Finding> {
     findings.push(privileges::examine(&listeners));
     findings.push(privileges::open_files(&config));
     findings.extend(interfaces::examine(&config));
+    findings.extend(silent_drops::examine());
     findings.extend(ports::examine(&listeners));
     findings.extend(firewall::examine(&listeners));
     if !args.no_dhcp {

@@ -438,6 +438,9 @@ pub const DEVICE_STATUS: Noun = Noun {
         column("WRITE CACHE", "write_cache.used_bytes"),
         column("LIMIT", "write_cache.limit_bytes"),
         column("FILL", "write_cache.fill"),
+        column("PATH MTU", "path.mtu_bytes"),
+        column("JUMBO", "path.jumbo"),
+        column("LIMITED BY", "path.limited_by"),
     ],
     fields: &[],
 };

@@ -176,6 +176,23 @@ fn much_that_is_read_again_asks_for_memory() {
 }
 
 #[test]
+fn packets_smaller_than_the_link_sends_are_a_finding() {
+    use crate::path::PathMtu;
+    let mut record = boot(&StageCounters::default());
+    let path = |segment| PathMtu {
+        mtu_bytes: 9000,
+        interface: Some("eth0".into()),
+        link_mtu_bytes: Some(9000),
+        agreed_segment_bytes: Some(segment),
+        segment_bytes: Some(segment),
+    };
+    record.path = Some(path(8948));
+    assert!(!kinds(&record).contains(&FindingKind::SmallPackets));
+    record.path = Some(path(1448));
+    assert!(the(&record, FindingKind::SmallPackets).what.ends_with("the device takes no larger ones"));
+}
+
+#[test]
 fn write_cache_is_a_finding_from_its_warning_on() {
     let mut record = boot(&StageCounters::default());
     let fill = WriteCacheFill { used_bytes: 79, limit_bytes: 100, warn_at_bytes: 80 };
