@@ -2,17 +2,29 @@
 //!
 //! A golden Debian image is built and converted to VHDX; `headwater serve` streams it in a network namespace; two
 //! machines without a disk, one BIOS and one UEFI, boot from it over that network at once; each writes something of
-//! its own; one of them makes a new version, which the other boots; and the image file stays what it was.
+//! its own; one of them makes a new version, which the other boots; and the image file stays what it was. With `--console`
+//! a browser on this machine watches all of it, and both machines stay up at the end.
+mod console;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use lab::{
     Firmware, GOLDEN_READY_WITHIN, Guest, GuestSpec, Image, Network, SERVER_ADDRESS, Server, ServerSpec,
 };
 
 use crate::run::{build_program, output, run};
+
+/// How the demo is run.
+#[derive(Args)]
+pub(crate) struct DemoArguments {
+    /// Open the web console to browsers on this machine, print its address and one-time log-in, and stay at the end
+    #[arg(long)]
+    console: bool,
+}
 
 /// A machine of the demo.
 struct Machine {
@@ -36,7 +48,7 @@ const UPDATE_FILE: &str = "/root/update";
 ///
 /// # Errors
 /// Where something cannot be installed, built or booted; the message says what, and where its log is.
-pub(crate) fn demo() -> Result<()> {
+pub(crate) fn demo(arguments: &DemoArguments) -> Result<()> {
     let started = Instant::now();
     say("1. Programs from Debian's archive");
     lab::packages::ensure(lab::packages::DEMO)?;
@@ -49,12 +61,15 @@ pub(crate) fn demo() -> Result<()> {
     let before = hash(&golden)?;
     println!("{}\nSHA-256 {before}", image.vhdx.display());
     say("4. A network of its own, and the server in it");
-    let mut server = Server::start(&network, ServerSpec::new(&program, configuration(&network)))?;
+    let mut server = serve(&network, &program, arguments.console)?;
     println!(
         "namespace {}, server {SERVER_ADDRESS}, log {}",
         network.namespace(),
         server.service().log_path().display()
     );
+    if arguments.console {
+        console::open(&network, &mut server)?;
+    }
     say("5. Two machines boot from it at once");
     let mut guests = boot(&network, &program)?;
     say("6. Each writes what is its own");
@@ -76,6 +91,9 @@ pub(crate) fn demo() -> Result<()> {
         run(&mut headwater(&network, &program, &["boots", "show", machine.name]))?;
         println!();
     }
+    if arguments.console {
+        console::stay(&network, &program, &mut guests)?;
+    }
     drop(guests);
     let status = server.terminate()?;
     let after = hash(&golden)?;
@@ -90,6 +108,16 @@ pub(crate) fn demo() -> Result<()> {
     say("What next");
     println!("{}", next_steps(&program));
     Ok(())
+}
+
+/// Starts the server, with the web console where it is asked for.
+fn serve(network: &Network, program: &Path, console: bool) -> Result<Server> {
+    let mut spec = ServerSpec::new(program, configuration(network));
+    if console {
+        spec.configuration.push_str(&format!("[api]\nlisten = \"0.0.0.0:{}\"\n", console::PORT));
+        spec.tcp_ports.push(console::PORT);
+    }
+    Server::start(network, spec)
 }
 
 /// What to type after the demo.

@@ -45,6 +45,7 @@ mod places;
 mod room;
 pub mod tasks;
 pub mod transfer;
+pub mod upload;
 pub mod vdisks;
 pub mod versions;
 mod whole;

@@ -59,6 +59,7 @@ mod command;
 mod console;
 mod firmware_variables;
 mod flaky;
+mod forward;
 mod guest;
 mod home;
 mod image;

@@ -84,6 +84,9 @@ const NFTABLES: Package = package("nftables", "/usr/sbin/nft", "is the packet fi
 const OPENSSH: Package =
     package("openssh-client", "/usr/bin/ssh-keyscan", "asks guests for their host keys and logs in to them");
 const BINUTILS: Package = package("binutils", "/usr/bin/as", "assembles the loaders of boot media anew");
+const CHROMIUM: Package = package("chromium", "/usr/bin/chromium", "shows the console's pages in tests");
+const CHROMEDRIVER: Package =
+    package("chromium-driver", "/usr/bin/chromedriver", "lets tests drive the browser (WebDriver)");
 const TIME: Package = package("time", "/usr/bin/time", "measures the memory of programs");
 
 /// What `cargo xtask demo` needs: images, a lab network and target devices.
@@ -94,17 +97,59 @@ pub const DEMO: &[Package] = &[
 
 /// What `cargo xtask test` needs.
 pub const TEST: &[Package] = &[
-    MMDEBSTRAP, FDISK, E2FSPROGS, DOSFSTOOLS, MTOOLS, GRUB, GRUB_BIOS, GRUB_UEFI, ZSTD, XZ, KMOD, CPIO,
-    QEMU_UTILS, QEMU, OVMF, IPXE_ROMS, IPXE, IPROUTE, UTIL_LINUX, DNSMASQ, OPEN_ISCSI, LIBISCSI, QEMU_ISCSI,
-    SEVEN_ZIP, LIBVHDI, TGT, BUSYBOX, TFTP, CURL, PYTHON, LIBNBD, NBDKIT, NBDSH, GNUTLS, FIO, XFSPROGS,
-    BTRFS, POSTGRESQL, NFTABLES, BINUTILS, OPENSSH,
+    MMDEBSTRAP,
+    FDISK,
+    E2FSPROGS,
+    DOSFSTOOLS,
+    MTOOLS,
+    GRUB,
+    GRUB_BIOS,
+    GRUB_UEFI,
+    ZSTD,
+    XZ,
+    KMOD,
+    CPIO,
+    QEMU_UTILS,
+    QEMU,
+    OVMF,
+    IPXE_ROMS,
+    IPXE,
+    IPROUTE,
+    UTIL_LINUX,
+    DNSMASQ,
+    OPEN_ISCSI,
+    LIBISCSI,
+    QEMU_ISCSI,
+    SEVEN_ZIP,
+    LIBVHDI,
+    TGT,
+    BUSYBOX,
+    TFTP,
+    CURL,
+    PYTHON,
+    LIBNBD,
+    NBDKIT,
+    NBDSH,
+    GNUTLS,
+    FIO,
+    XFSPROGS,
+    BTRFS,
+    POSTGRESQL,
+    NFTABLES,
+    BINUTILS,
+    OPENSSH,
+    CHROMIUM,
+    CHROMEDRIVER,
 ];
 
 /// What `cargo xtask bench` needs.
 pub const BENCH: &[Package] = &[
     QEMU_UTILS, QEMU_ISCSI, LIBISCSI, TGT, NBDKIT, NBD_SERVER, LIBNBD, FIO, IPERF3, IPROUTE, UTIL_LINUX,
-    XFSPROGS, TIME,
+    XFSPROGS, TIME, CURL,
 ];
+
+/// What `cargo xtask screenshots` needs.
+pub const SCREENSHOTS: &[Package] = &[CHROMIUM, CHROMEDRIVER, QEMU_UTILS, QEMU_ISCSI];
 
 /// Those of the packages whose file is not here.
 #[must_use]

@@ -66,19 +66,28 @@ impl Ask {
         body: Option<&Value>,
     ) -> Result<Value, Refusal> {
         let response = self.forward(method, path, tag, body).await?;
-        let status = response.status();
-        let bytes = axum::body::to_bytes(response.into_body(), MAX_ANSWER_BYTES)
-            .await
-            .map_err(|error| internal(&format!("the API's answer cannot be read: {error}")))?;
-        if !status.is_success() {
-            let answer = serde_json::from_slice(&bytes)
-                .map_err(|_| internal(&format!("the API failed with status {status}")))?;
-            return Err(Refusal { status, answer });
+        read(response).await
+    }
+
+    /// Does something with a body that is no JSON.
+    pub(crate) async fn send_bytes(
+        &self,
+        path: &str,
+        content_type: &'static str,
+        body: impl Into<Body>,
+    ) -> Result<Value, Refusal> {
+        let request = self.request(Method::POST, path).header(header::CONTENT_TYPE, content_type);
+        let request = request.body(body.into()).map_err(|error| internal(&error.to_string()))?;
+        let Ok(response) = self.api.clone().oneshot(request).await;
+        read(response).await
+    }
+
+    fn request(&self, method: Method, path: &str) -> axum::http::request::Builder {
+        let request = Request::builder().method(method).uri(path).extension(ConnectInfo(self.peer));
+        match &self.secret {
+            Some(secret) => request.header(header::AUTHORIZATION, format!("Bearer {secret}")),
+            None => request,
         }
-        if bytes.is_empty() {
-            return Ok(Value::Null);
-        }
-        serde_json::from_slice(&bytes).map_err(|_| internal("the API's answer is no JSON"))
     }
 
     /// A text that stands at a path.
@@ -104,10 +113,7 @@ impl Ask {
         tag: Option<&str>,
         body: Option<&Value>,
     ) -> Result<Response<Body>, Refusal> {
-        let mut request = Request::builder().method(method).uri(path).extension(ConnectInfo(self.peer));
-        if let Some(secret) = &self.secret {
-            request = request.header(header::AUTHORIZATION, format!("Bearer {secret}"));
-        }
+        let mut request = self.request(method, path);
         if let Some(tag) = tag {
             let tag = if tag == "*" { tag.to_owned() } else { format!("\"{tag}\"") };
             request = request.header(header::IF_MATCH, tag);
@@ -123,6 +129,23 @@ impl Ask {
         let Ok(response) = self.api.clone().oneshot(request).await;
         Ok(response)
     }
+}
+
+/// What an answer says.
+async fn read(response: Response<Body>) -> Result<Value, Refusal> {
+    let status = response.status();
+    let bytes = axum::body::to_bytes(response.into_body(), MAX_ANSWER_BYTES)
+        .await
+        .map_err(|error| internal(&format!("the API's answer cannot be read: {error}")))?;
+    if !status.is_success() {
+        let answer = serde_json::from_slice(&bytes)
+            .map_err(|_| internal(&format!("the API failed with status {status}")))?;
+        return Err(Refusal { status, answer });
+    }
+    if bytes.is_empty() {
+        return Ok(Value::Null);
+    }
+    serde_json::from_slice(&bytes).map_err(|_| internal("the API's answer is no JSON"))
 }
 
 fn internal(why: &str) -> Refusal {

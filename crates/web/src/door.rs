@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, FromRequestParts as _, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
@@ -38,6 +38,8 @@ const SESSION: &str = "__Host-headwater";
 const SAID: &str = "__Host-headwater-said";
 /// The cookie of the colours that were chosen.
 const THEME: &str = "__Host-headwater-theme";
+/// The header in which scripts send the token of a form.
+const TOKEN: &str = "x-form-token";
 /// The largest form: a table of ten thousand devices.
 const MAX_FORM_BYTES: usize = 4 << 20;
 /// How long a form may take to come.
@@ -54,6 +56,8 @@ pub(crate) struct Route {
     path: String,
     /// Whether one comes in without a session.
     open: bool,
+    /// The most bytes of what comes as it is, and is no form; none: a form comes.
+    bytes: Option<usize>,
     handler: Arc<dyn Fn(Visit) -> Pending + Send + Sync>,
 }
 
@@ -64,7 +68,7 @@ impl Route {
         F: Future<Output = Result<Answer, Refusal>> + Send + 'static,
     {
         let handler = Arc::new(move |visit| Box::pin(page(visit)) as Pending);
-        Self { method: MethodFilter::GET, path: path.into(), open: false, handler }
+        Self { method: MethodFilter::GET, path: path.into(), open: false, bytes: None, handler }
     }
 
     /// What a form does.
@@ -73,6 +77,11 @@ impl Route {
         F: Future<Output = Result<Answer, Refusal>> + Send + 'static,
     {
         Self { method: MethodFilter::POST, ..Self::get(path, action) }
+    }
+
+    /// Takes bytes as they are, which a script of ours sends: the form's token comes in the header [`TOKEN`].
+    pub(crate) fn takes_bytes(self, most: usize) -> Self {
+        Self { bytes: Some(most), ..self }
     }
 
     /// For everybody.
@@ -90,6 +99,8 @@ pub(crate) struct Visit {
     pub(crate) path: String,
     pub(crate) query: Fields,
     pub(crate) form: Fields,
+    /// What came as it is, where the route takes that.
+    pub(crate) bytes: Bytes,
     /// Whether htmx asks for a part of a page.
     pub(crate) part: bool,
     pub(crate) theme: Theme,
@@ -202,7 +213,11 @@ async fn visit(
             "this form was sent by another site, and nothing was done",
         ));
     }
-    let form = if is_form { read_form(body).await? } else { Fields::default() };
+    let (form, bytes) = match route.bytes {
+        _ if !is_form => Default::default(),
+        Some(most) => (token_of(&parts.headers), read_body(body, most).await?),
+        None => (read_form(body).await?, Bytes::new()),
+    };
     let secret = cookie_value(&parts.headers, SESSION);
     let who = match &secret {
         None => None,
@@ -229,7 +244,7 @@ async fn visit(
     let said = cookie_value(&parts.headers, SAID).and_then(|value| Said::read(&value));
     let query = Fields::parse(parts.uri.query().unwrap_or_default());
     let ask = Ask { api: console.api.clone(), secret, peer };
-    let visit = Visit { console, ask, who, path, query, form, part, theme, said, parameters };
+    let visit = Visit { console, ask, who, path, query, form, bytes, part, theme, said, parameters };
     Ok(Entered::In(Box::new(visit)))
 }
 
@@ -328,15 +343,25 @@ fn same_site(headers: &HeaderMap) -> bool {
 }
 
 async fn read_form(body: Body) -> Result<Fields, Refusal> {
-    let bytes = tokio::time::timeout(FORM_WITHIN, axum::body::to_bytes(body, MAX_FORM_BYTES)).await;
-    match bytes {
-        Ok(Ok(bytes)) => Ok(Fields::parse(&String::from_utf8_lossy(&bytes))),
+    let bytes = read_body(body, MAX_FORM_BYTES).await?;
+    Ok(Fields::parse(&String::from_utf8_lossy(&bytes)))
+}
+
+async fn read_body(body: Body, most: usize) -> Result<Bytes, Refusal> {
+    match tokio::time::timeout(FORM_WITHIN, axum::body::to_bytes(body, most)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(_)) => {
-            let why = format!("a form may have {MAX_FORM_BYTES} bytes");
+            let why = format!("what is sent may have {most} bytes");
             Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, why))
         }
         Err(_) => Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the form did not come")),
     }
+}
+
+/// As if the header's token had come in a form.
+fn token_of(headers: &HeaderMap) -> Fields {
+    let token = headers.get(TOKEN).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    Fields::from([("form_token", token)])
 }
 
 async fn identify(

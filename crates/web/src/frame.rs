@@ -62,6 +62,7 @@ const KINDS: &[(&str, &str)] = &[
     ("Roles", "/grants"),
     ("Tokens", "/tokens"),
     ("Audit", "/audit"),
+    ("Set up", paths::FIRST_RUN),
 ];
 
 /// What is needed to draw the frame of one page.
@@ -195,6 +196,7 @@ fn document(title: &str, farm: Option<&str>, theme: Theme, live: bool, body: &Ma
                     script src=(path("htmx.min.js")) defer {}
                     script src=(path("uplot.min.js")) defer {}
                     script src=(path("console.js")) defer {}
+                    script src=(path("wizard.js")) defer {}
                 }
             }
             body data-live=[live.then_some(paths::LIVE)] { (body) }

@@ -3,6 +3,7 @@
 //! Every bench gives [`Measure`]s. A measure holds the medians of ours and the peer's, whose runs alternate, so that
 //! a machine whose speed drifts treats both alike; what is claimed is their ratio.
 mod boot;
+mod console;
 mod farm;
 mod image;
 mod process;
@@ -35,6 +36,8 @@ enum Bench {
     Image(image::ImageArguments),
     /// The farm: boot decisions, lists, searches and imports with 10,000 devices
     Farm(farm::FarmArguments),
+    /// The web console with 10,000 devices: how long pages take, and what 20 open consoles take from the data plane
+    Console(console::ConsoleArguments),
     /// Boots of one virtual machine over the network, against the same boot from a local disk
     Boot(boot::BootArguments),
     /// A thousand simulated devices that are switched on together, and their reads against tgt
@@ -85,6 +88,7 @@ pub(crate) fn bench(arguments: &BenchArguments) -> Result<()> {
         Bench::Stream(stream) => stream::measure(stream)?,
         Bench::Image(image) => image::measure(image)?,
         Bench::Farm(farm) => farm::measure(farm)?,
+        Bench::Console(console) => console::measure(console)?,
         Bench::Boot(boot) => boot::measure(boot)?,
         Bench::Storm(storm) => storm::measure(storm)?,
     };

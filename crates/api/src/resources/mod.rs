@@ -17,6 +17,7 @@ mod space;
 pub(crate) mod tasks;
 mod tokens;
 mod traces;
+mod uploads;
 mod users;
 mod vdisks;
 mod version_steps;
@@ -36,6 +37,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         places::all(),
         vdisks::all(),
         contents::all(),
+        uploads::all(),
         versions::all(),
         version_steps::all(),
         devices::all(),

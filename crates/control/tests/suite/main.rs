@@ -6,6 +6,7 @@ mod sample;
 mod store_check;
 mod task_ends;
 mod transfers;
+mod uploads;
 mod version_files;
 mod whole;
 mod whole_vdisks;

@@ -341,6 +341,6 @@ fn text_of(output: &Output, must_succeed: bool) -> String {
     text
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use api::live::DeviceStatus;
 use axum::http::{Method, StatusCode};
 use farm::filter::{Filter, Operator, Term};
+use farm::model::ObjectKind;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
@@ -171,6 +172,7 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
     let data = Data::of(&visit).await?;
     let body = html! {
         h1 { "Devices" }
+        p.actions { (visit.button("/devices/new", "New device", &visit.may_farm(ObjectKind::Device))) (visit.button("/devices/import", "Devices from a table", &visit.may_farm(ObjectKind::Device))) a.button href="/devices/export" { "Export" } }
         (filters(&data))
         (table(&data))
     };

@@ -4,8 +4,11 @@ mod boots;
 mod device;
 mod device_log;
 mod devices;
+mod devices_import;
+mod exports;
 mod first_run;
 mod health;
+mod images;
 mod live;
 mod log_in;
 mod objects;
@@ -29,8 +32,11 @@ pub(crate) fn routes() -> Vec<Route> {
         boots::all(),
         device::all(),
         devices::all(),
+        devices_import::all(),
+        exports::all(),
         first_run::all(),
         health::all(),
+        images::all(),
         live::all(),
         log_in::all(),
         objects::all(),

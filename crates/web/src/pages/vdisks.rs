@@ -94,6 +94,7 @@ async fn new_form(visit: &Visit, failed: Option<Refusal>) -> Result<Answer, Refu
     let form = &visit.form;
     let body = html! {
         h1 { "New vDisk" }
+        (super::images::ways("/vdisks/new"))
         @if let Some(failed) = &failed { p.said.bad role="alert" { (visible(&failed.answer.message)) } }
         form.stack method="post" action="/vdisks/new" data-command="headwater vdisk blank" {
             (token(&visit.token()))
@@ -104,9 +105,6 @@ async fn new_form(visit: &Visit, failed: Option<Refusal>) -> Result<Answer, Refu
             label { "Description" input name="description" data-key="description" value=(form.get("description")); }
             span.buttons { button.primary { "Make the vDisk" } " " a.button href=(paths::VDISKS) { "Cancel" } }
             (same_as("headwater vdisk blank STORE/NAME SIZE"))
-        }
-        section.panel { h2 { "An image that is there already" }
-            p { "Images that lie in a store's folder are taken over with their chains of versions: " code { "headwater store adopt STORE" } "; VHD, raw, qcow2 and VMDK become VHDX with " code { "headwater image convert" } "." }
         }
     };
     let status = failed.as_ref().map_or(axum::http::StatusCode::OK, |failed| failed.status);

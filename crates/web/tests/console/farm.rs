@@ -144,6 +144,15 @@ impl Farm {
         self.root(Method::POST, "/v1/grants", &grant).await;
     }
 
+    /// The folder of a store that is there, "local".
+    pub(crate) async fn store_folder(&self) -> std::path::PathBuf {
+        let folder = self._folder.path().join("store");
+        std::fs::create_dir(&folder).unwrap();
+        let paths = json!([{"server": "one.example.org", "path": folder}]);
+        self.root(Method::POST, "/v1/stores", &json!({"name": "local", "paths": paths})).await;
+        folder
+    }
+
     /// The token of the first run.
     pub(crate) fn first_token(&self) -> String {
         self.people.first_run(&self.control).unwrap().unwrap().token.reveal().to_owned()
@@ -214,6 +223,12 @@ impl Browser {
         let mut fields = fields.to_vec();
         fields.push(("form_token", &token));
         self.send(Method::POST, path, &[], form(&fields)).await
+    }
+
+    /// Sends bytes as a script of the last page does.
+    pub(crate) async fn send_with_token(&mut self, path: &str, body: String) -> Seen {
+        let token = self.form_token.clone();
+        self.send(Method::POST, path, &[("x-form-token", &token)], body).await
     }
 
     pub(crate) async fn send(

@@ -5,3 +5,4 @@ mod door;
 mod farm;
 mod objects;
 mod shown;
+mod wizards;

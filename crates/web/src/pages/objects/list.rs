@@ -41,7 +41,7 @@ pub(super) async fn page(visit: Visit) -> Result<Answer, Refusal> {
         h1 { (kind.title) }
         (filter_form(kind, query, bad.is_some()))
         @if let Some(bad) = &bad { p.said.bad role="alert" { "The filter means nothing: " (visible(bad)) } }
-        p.small { (several(found.total, kind.one)) " " (new_button(&visit, kind)) }
+        p.small { (several(found.total, kind.one)) " " (new_button(&visit, kind)) " " a href=(format!("/{}/export{}", kind.path, Fields::from([("filter", query.get("filter"))]).query())) { "Export" } }
         div.table #objects hx-get=(visit.here_with("", "")) hx-select="#objects" hx-trigger="hw:change from:body" hx-swap="outerHTML" {
             (table(&visit, kind, sort, &found))
             @if found.items.is_empty() && bad.is_none() { p.empty { "None fits." } }
