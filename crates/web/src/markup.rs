@@ -53,8 +53,12 @@ pub(crate) fn count(number: u64) -> String {
 
 /// One thing or several: `1 device`, `12 devices`.
 pub(crate) fn several(number: u64, one: &str) -> String {
-    let end = if number == 1 { "" } else { "s" };
-    format!("{} {one}{end}", count(number))
+    let number_in_words = count(number);
+    match one.strip_suffix("ry") {
+        _ if number == 1 => format!("{number_in_words} {one}"),
+        Some(stem) => format!("{number_in_words} {stem}ries"),
+        None => format!("{number_in_words} {one}s"),
+    }
 }
 
 /// Microseconds since 1970, now.
@@ -164,8 +168,8 @@ mod tests {
         assert_eq!(span(Duration::from_secs(3_725)), "1 h 2 min");
         assert_eq!(count(12_480), "12\u{202f}480");
         assert_eq!(
-            (several(1, "device"), several(2, "device")),
-            ("1 device".to_owned(), "2 devices".to_owned())
+            (several(1, "entry"), several(2, "entry"), several(2, "device")),
+            ("1 entry".to_owned(), "2 entries".to_owned(), "2 devices".to_owned())
         );
     }
 

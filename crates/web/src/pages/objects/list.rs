@@ -98,6 +98,9 @@ fn cell(kind: &Kind, object: &Value, key: &str, first: bool) -> Markup {
     let id = object.get("id").or_else(|| object.get("number")).and_then(Value::as_i64);
     let text = told(value);
     match (first, id) {
+        (true, Some(id)) if key == "at" => {
+            html! { a href=(paths::object(kind.path, id)) { (crate::markup::moment(&text)) } }
+        }
         (true, Some(id)) if kind.path != "locks" => link(&paths::object(kind.path, id), &text),
         _ if key.ends_with("_at") || ["at", "since", "until"].contains(&key) => match value.as_str() {
             Some(at) => crate::markup::moment(at),

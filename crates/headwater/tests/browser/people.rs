@@ -1,0 +1,73 @@
+//! Who may do what, and what becomes of a session.
+use crate::place::{PASSWORD, Place, log_in};
+
+#[test]
+fn roles_are_respected_and_what_is_not_allowed_says_why() {
+    let place = Place::new();
+    let admin = place.admin();
+    admin.go("/users/new");
+    admin.fill("name", "bob");
+    admin.fill("password", PASSWORD);
+    admin.press("Make");
+    admin.sees(&["Made user bob."]);
+    admin.go("/grants/new");
+    admin.choose("user", "bob");
+    admin.choose("role", "read-only");
+    admin.press("Make");
+    admin.arrives_at("/grants/");
+
+    let bob = place.browser();
+    bob.go("/devices");
+    log_in(&bob, "bob", PASSWORD);
+    bob.arrives_at("/password");
+    bob.sees(&["must be changed before anything else"]);
+    bob.fill("old", PASSWORD);
+    bob.fill("new", "another-horse-battery");
+    bob.fill("again", "another-horse-battery");
+    bob.press("Change password");
+    bob.sees(&["The password was changed."]);
+    bob.go("/devices/lab-01");
+    bob.sees(&["Not for you"]);
+    let disabled = "document.querySelectorAll('main .disabled[aria-disabled=true]').length";
+    bob.until(&format!("{disabled} >= 3"));
+    bob.go("/devices/import");
+    bob.sees(&["This is not allowed"]);
+}
+
+#[test]
+fn form_that_comes_second_shows_both_values_and_writes_neither() {
+    let place = Place::new();
+    let admin = place.admin();
+    admin.go("/devices");
+    admin.press("lab-01");
+    admin.press("Edit");
+    admin.fill("description", "mine");
+    place.site.headwater(&["device", "set", "lab-01", "description=theirs"]);
+    admin.press("Change");
+    admin.sees(&["Somebody else changed this meanwhile", "mine", "theirs"]);
+    admin.press("Change");
+    admin.sees(&["Changed."]);
+    assert!(place.site.headwater(&["device", "show", "lab-01"]).contains("mine"));
+}
+
+#[test]
+fn session_that_ended_comes_back_to_its_page_and_log_out_ends_it() {
+    let mut place = Place::new();
+    let admin = place.admin();
+    admin.go("/devices?kind=production");
+    admin.sees(&["lab-01"]);
+    admin.until("document.getElementById('lost').hidden");
+    // A restart: the page says that it is cut off, and all sessions end.
+    place.site.kill();
+    admin.until("!document.getElementById('lost').hidden");
+    place.site.start();
+    admin.go("/devices?kind=production");
+    log_in(&admin, "admin", PASSWORD);
+    admin.arrives_at("/devices?kind=production");
+    admin.sees(&["lab-01"]);
+    admin.press("admin");
+    admin.press("Log out");
+    admin.arrives_at("/log-in");
+    admin.go("/vdisks");
+    admin.arrives_at("/log-in?next=%2Fvdisks");
+}

@@ -1,0 +1,69 @@
+//! A server with a console, and an administrator in front of it.
+use crate::driver::Browser;
+use crate::harness::{Site, free_port};
+
+/// A password that is taken.
+pub(crate) const PASSWORD: &str = "correct-horse-battery";
+
+/// What stands before the token in the server's log.
+const WELCOME: &str = "sets a password with the token ";
+
+/// A site whose server has a console.
+pub(crate) struct Place {
+    pub(crate) site: Site,
+    url: String,
+}
+
+impl Place {
+    /// With the vDisk, the store and the device that every site of the harness has.
+    pub(crate) fn new() -> Self {
+        let port = free_port();
+        let site = Site::new("", "", &format!("[api]\nlisten = \"127.0.0.1:{port}\"\n"));
+        Self::started(site, port)
+    }
+
+    /// With nothing but a server: the image lies there, and no catalogue knows of it.
+    pub(crate) fn empty() -> Self {
+        let port = free_port();
+        let site = Site::new("", "", "");
+        let path = site.path("headwater.toml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (server, _) = text.split_once("[stores]").unwrap();
+        std::fs::write(&path, format!("{server}[api]\nlisten = \"127.0.0.1:{port}\"\n")).unwrap();
+        std::fs::create_dir(site.path("store")).unwrap();
+        Self::started(site, port)
+    }
+
+    fn started(mut site: Site, port: u16) -> Self {
+        site.start();
+        Self { site, url: format!("https://127.0.0.1:{port}") }
+    }
+
+    /// Somebody who is not logged in.
+    pub(crate) fn browser(&self) -> Browser {
+        Browser::open(&self.url)
+    }
+
+    /// The first administrator, who sets a password with the token that the server printed, and is in.
+    pub(crate) fn admin(&self) -> Browser {
+        self.site.wait_for_log(WELCOME);
+        let log = self.site.log();
+        let token = log.split(WELCOME).nth(1).unwrap().split_whitespace().next().unwrap();
+        let browser = self.browser();
+        browser.go("/first-log-in");
+        browser.fill("token", token);
+        browser.fill("password", PASSWORD);
+        browser.fill("again", PASSWORD);
+        browser.press("Set the password and log in");
+        browser.until("document.querySelector('nav')");
+        browser
+    }
+}
+
+/// Logs in on the page of the log-in.
+pub(crate) fn log_in(browser: &Browser, user: &str, password: &str) {
+    browser.arrives_at("/log-in");
+    browser.fill("user", user);
+    browser.fill("password", password);
+    browser.press("Log in");
+}

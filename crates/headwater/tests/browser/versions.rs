@@ -1,0 +1,51 @@
+//! Versions: made, promoted, assigned, merged.
+use crate::place::Place;
+
+#[test]
+fn version_is_made_promoted_and_merged_while_the_page_shows_it_live() {
+    let place = Place::new();
+    let admin = place.admin();
+    admin.go("/vdisks");
+    admin.press("debian");
+    admin.sees(&["Versions, newest first", "Version 0"]);
+    admin.press("New version…");
+    admin.sees(&["One maintenance device boots it"]);
+    admin.fill("comment", "<b>November</b>");
+    admin.press("Do it");
+    admin.sees(&["Done: New version of debian", "Version 1", "<b>November</b>"]);
+    admin.press("Promote to production…");
+    admin.sees(&["boot version 1 at their next boot"]);
+    admin.press("Cancel");
+    admin.sees(&["Version 1"]);
+    admin.press("Promote to production…");
+    admin.press("Do it");
+    admin.sees(&["Done: Promote to production"]);
+
+    // Somebody else merges: it shows in the page that is open.
+    admin.until("document.getElementById('lost').hidden");
+    admin.script("window.stays = true;", &[]);
+    place.site.headwater(&["vdisk", "merge", "debian", "--base", "--wait"]);
+    admin.sees(&["Version 2", "merge images/debian"]);
+    admin.until("window.stays && document.querySelector('.task-log').innerText.includes('done')");
+
+    // And the administrator does.
+    admin.press("Merge updates…");
+    admin.press("Cancel");
+    admin.go("/tasks");
+    admin.sees(&["merge images/debian"]);
+}
+
+#[test]
+fn device_is_assigned_a_vdisk_and_the_dialog_tells_what_it_means() {
+    let place = Place::new();
+    let admin = place.admin();
+    admin.go("/devices");
+    admin.script("document.querySelector('input[name=id]').click();", &[]);
+    admin.choose("what", "disable");
+    admin.press("Go on…");
+    admin.sees(&["Is this meant?", "1 device will not boot any more", "lab-01"]);
+    let focused = admin.script("return document.activeElement.innerText;", &[]);
+    assert_eq!(focused, "Cancel", "what is safe is what Enter does");
+    admin.press("Do it to 1 device");
+    admin.sees(&["Done: 1 device", "disabled"]);
+}
