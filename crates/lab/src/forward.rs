@@ -63,3 +63,32 @@ fn one_way(mut from: TcpStream, mut to: TcpStream) -> Result<()> {
     carried?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn port_of_loopback_reaches_a_server_in_the_namespace() {
+        let network = Network::begin("forward").unwrap();
+        let folder = network.folder().join("web");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("proof"), "from the namespace").unwrap();
+        let mut command = network.command("python3");
+        command.args(["-m", "http.server", "8000", "--directory"]).arg(&folder);
+        let mut server = network.service("web", command).unwrap();
+        server.wait_until_listening(&[8000], &[]).unwrap();
+        let to = format!("{}:8000", crate::SERVER_ADDRESS).parse().unwrap();
+        let port = network.forward(0, to).unwrap();
+        // Two at once, each on a connection of its own.
+        let mut clients = [(); 2].map(|()| TcpStream::connect(("127.0.0.1", port)).unwrap());
+        for client in &mut clients {
+            client.write_all(b"GET /proof HTTP/1.0\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            assert!(answer.ends_with("from the namespace"), "{answer}");
+        }
+    }
+}
