@@ -67,5 +67,7 @@ pub use format::{Format, UnknownFormat};
 pub use guid::Guid;
 pub use image::{Image, Info, LayerInfo, OpenOptions, Subtype};
 pub use mutable::{Childless, Children, EditError, MutableImage};
-pub use new_image::{MetadataItem, NewImage, NewImageError, NewImageSpec, ParentLink, SectorBitmap, create};
+pub use new_image::{
+    MetadataItem, NewImage, NewImageError, NewImageSpec, NewPlace, ParentLink, SectorBitmap, create,
+};
 pub use watch::{Cancelled, Watch};

@@ -4,6 +4,7 @@
 //! *incomplete file* item; VHD: no footer). Nobody reads it meanwhile, so nothing needs a log; blocks get their places
 //! one after the other, whoever makes it moves the payload to those places as it likes (clone, copy in the kernel,
 //! write), and the tables are written at the end.
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use block::{ByteLength, ByteOffset, LogicalBlockSize};
@@ -113,6 +114,23 @@ pub trait NewImage: std::fmt::Debug + Send {
     /// As `place`; [`NewImageError::NotDifferencing`].
     fn place_partly(&mut self, block: u64, held: &SectorBitmap) -> Result<ByteOffset, NewImageError>;
 
+    /// As [`place`](Self::place), or [`place_partly`](Self::place_partly) where sectors are given, and leaves to the
+    /// caller what must stand right before the block's data in the file, so that both are written as one.
+    ///
+    /// # Errors
+    /// As those.
+    fn place_with_lead(
+        &mut self,
+        block: u64,
+        held: Option<&SectorBitmap>,
+    ) -> Result<NewPlace, NewImageError> {
+        let at = match held {
+            None => self.place(block)?,
+            Some(held) => self.place_partly(block, held)?,
+        };
+        Ok(NewPlace { at, lead: Arc::default() })
+    }
+
     /// Makes `block` zeros, whatever the parent holds, without room in the file where the format can.
     ///
     /// # Errors
@@ -125,6 +143,16 @@ pub trait NewImage: std::fmt::Debug + Send {
     /// [`NewImageError`]; the file is then incomplete, and marked so. Only where nothing but the very last flush
     /// failed can it look whole; whoever made it removes it either way.
     fn finish(self: Box<Self>) -> Result<(), NewImageError>;
+}
+
+/// Where a block of a new image has its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewPlace {
+    /// Where its first byte goes.
+    pub at: ByteOffset,
+    /// What the caller writes right before that byte: of a dynamic VHD, the block's sector bitmap and the zeros
+    /// between it and what lies before.
+    pub lead: Arc<[u8]>,
 }
 
 /// A new image could not be made.

@@ -6,25 +6,20 @@
 //!
 //! Expanding takes long against a read of memory, so it belongs to threads that may wait: with [`Patience::Now`] only
 //! what the [`ExpandedUnits`] keep is given.
-use std::io::{self, Read};
-
 use block::{ByteOffset, Patience};
 use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress, inflate_flags as flags};
-use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 
 use crate::error::{Damage, ResolveError};
 use crate::storage::Storage;
 
 mod expanded;
+mod zstd;
 
 pub(crate) use expanded::ExpandedUnits;
 
 /// The largest unit that is expanded: qcow2's largest cluster.
 pub(crate) const MAX_UNIT_BYTES: u64 = 2 << 20;
-/// How far back a zstd frame may refer, which is what its decoder keeps: what RFC 8878 §3.1.1.1.2 asks of every
-/// decoder. A unit of 2 MiB has no use for more.
-const MAX_ZSTD_WINDOW_BYTES: u64 = 8 << 20;
 
 /// How units are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +60,8 @@ enum StreamError {
     Checksum,
     #[error("it expands to more than its size")]
     TooLong,
+    #[error("there is no memory to expand it in")]
+    Memory,
 }
 
 impl Unit {
@@ -97,7 +94,7 @@ impl Compression {
                 output,
                 flags::TINFL_FLAG_PARSE_ZLIB_HEADER | flags::TINFL_FLAG_COMPUTE_ADLER32,
             ),
-            Self::Zstd => expand_zstd(input, output),
+            Self::Zstd => zstd::expand(input, output),
         }
     }
 }
@@ -113,52 +110,4 @@ fn inflate(input: &[u8], output: &mut [u8], kind: u32) -> Result<usize, StreamEr
         TINFLStatus::FailedCannotMakeProgress | TINFLStatus::NeedsMoreInput => Err(StreamError::BreaksOff),
         _ => Err(StreamError::Invalid),
     }
-}
-
-/// A unit may be made of several frames ([qcow2] "Compressed Clusters Descriptor" leaves it to the writer): frames are
-/// expanded until the unit is full.
-fn expand_zstd(input: &[u8], output: &mut [u8]) -> Result<usize, StreamError> {
-    let mut source = input;
-    let mut written = 0_usize;
-    let mut decoder = FrameDecoder::new();
-    decoder.set_max_window_size(MAX_ZSTD_WINDOW_BYTES);
-    while written < output.len() && !source.is_empty() {
-        let before = source.len();
-        let mut frame =
-            StreamingDecoder::new_with_decoder(&mut source, decoder).map_err(|_| StreamError::Invalid)?;
-        loop {
-            let rest = output.get_mut(written..).unwrap_or_default();
-            if rest.is_empty() {
-                // The frame must end here as well.
-                if read_piece(&mut frame, &mut [0])? != 0 {
-                    return Err(StreamError::TooLong);
-                }
-                break;
-            }
-            match read_piece(&mut frame, rest)? {
-                0 => break,
-                count => written = written.saturating_add(count),
-            }
-        }
-        decoder = frame.into_frame_decoder();
-        if decoder.get_checksum_from_data().is_some_and(|sum| decoder.get_calculated_checksum() != Some(sum))
-        {
-            return Err(StreamError::Checksum);
-        }
-        debug_assert!(source.len() < before, "a frame has a header");
-    }
-    Ok(written)
-}
-
-fn read_piece(frame: &mut impl Read, buffer: &mut [u8]) -> Result<usize, StreamError> {
-    frame.read(buffer).map_err(|error| {
-        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
-        while let Some(inner) = cause {
-            if inner.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::UnexpectedEof) {
-                return StreamError::BreaksOff;
-            }
-            cause = inner.source();
-        }
-        StreamError::Invalid
-    })
 }

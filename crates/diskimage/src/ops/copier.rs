@@ -62,6 +62,19 @@ struct Source<'a> {
     refused: AtomicBool,
 }
 
+/// One thing to be brought to a place of the target where nothing was written.
+#[derive(Clone, Debug)]
+pub(super) enum Task {
+    /// A run of a source.
+    Run(Run, Way),
+    /// Bytes that are in memory, and few: what stands before a block.
+    Bytes {
+        /// Where they go.
+        to: u64,
+        bytes: Arc<[u8]>,
+    },
+}
+
 /// How a run is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
@@ -109,26 +122,45 @@ impl<'a> Copier<'a> {
         source.map_or(Route::ReadWrite, |source| source.route)
     }
 
-    /// Copies `runs`, none of which was written, in any order.
+    /// Does all of `tasks`, in any order. Bytes are written at about the same time as the runs beside them: a flush
+    /// then finds both, and not bytes that lie alone.
     ///
     /// # Errors
     /// [`MoveError`]; any part of them may have been copied.
-    pub(super) fn copy(&mut self, runs: &[(Run, Way)]) -> Result<Moved, MoveError> {
-        let steps = runs.iter().flat_map(|&(run, way)| {
+    pub(super) fn copy(&mut self, tasks: &[Task]) -> Result<Moved, MoveError> {
+        let mut steps = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            let &Task::Run(run, way) = task else {
+                steps.push(task.clone());
+                continue;
+            };
             let step_bytes = match way {
                 Way::Shared => u64::MAX,
                 Way::Kernel => COPY_STEP_BYTES,
                 Way::Memory | Way::Image => BUFFER_BYTES as u64,
             };
-            run.pieces(step_bytes).map(move |run| (run, way))
-        });
-        let steps: Vec<_> = steps.collect();
+            steps.extend(run.pieces(step_bytes).map(|run| Task::Run(run, way)));
+        }
         self.in_parallel(steps.len(), &|copier, step, buffer| match steps.get(step) {
-            Some(&(run, Way::Memory)) => copier.over_memory(run, buffer),
-            Some(&(run, Way::Image)) => copier.by_image(run, buffer),
-            Some(&(run, way)) => copier.in_kernel(run, way, buffer),
+            Some(&Task::Run(run, Way::Memory)) => copier.over_memory(run, buffer),
+            Some(&Task::Run(run, Way::Image)) => copier.by_image(run, buffer),
+            Some(&Task::Run(run, way)) => copier.in_kernel(run, way, buffer),
+            Some(Task::Bytes { to, bytes }) => {
+                let written = copier.target.write_at(ByteOffset::new(*to), bytes);
+                written.map(|()| Moved::default()).map_err(MoveError::Target)
+            }
             None => Ok(Moved::default()),
         })
+    }
+
+    /// Whether the file of `layer` has these bytes right before `end`. Where that cannot be read it has not: whoever
+    /// copies what comes behind learns why.
+    pub(super) fn has_before(&self, layer: LayerIndex, end: u64, bytes: &[u8]) -> bool {
+        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        let (Some(source), Some(at)) = (self.source(layer), end.checked_sub(length)) else { return false };
+        let mut found = vec![0; bytes.len()];
+        let read = source.storage.read_at(ByteOffset::new(at), &mut found, Patience::Blocking);
+        read.is_ok() && found == bytes
     }
 
     /// Writes bytes that are in memory, of which zeros are left out, to a place where nothing was written.
@@ -426,10 +458,12 @@ mod tests {
         let (source, target, image, watch) = (Fake::new(0), Fake::new(0), image(), Watch::default());
         let mut copier = Copier::new(&target, None, [&source as &dyn Storage], &image, &watch);
         let read = Run { from: 512, length: BUFFER_BYTES as u64 + 512, ..BATCH };
-        let moved = copier.copy(&[(read, Way::Image), (Run { length: 512, ..BATCH }, Way::Memory)]).unwrap();
+        let moved = copier
+            .copy(&[Task::Run(read, Way::Image), Task::Run(Run { length: 512, ..BATCH }, Way::Memory)])
+            .unwrap();
         assert_eq!(moved.copied_bytes, BUFFER_BYTES as u64 + 1024);
         let behind = Run { from: 2 * BUFFER_BYTES as u64, length: 512, ..BATCH };
-        let result = copier.copy(&[(behind, Way::Image)]);
+        let result = copier.copy(&[Task::Run(behind, Way::Image)]);
         assert!(matches!(result, Err(MoveError::Image(_))), "{result:?}");
     }
 
@@ -439,7 +473,7 @@ mod tests {
         let mut copier = Copier::new(&target, None, [&source as &dyn Storage], &image, &watch);
         for batch in 0..4 {
             let run = Run { to: batch * FLUSH_BYTES, ..BATCH };
-            let halves = run.pieces(FLUSH_BYTES / 2).map(|half| (half, Way::Memory));
+            let halves = run.pieces(FLUSH_BYTES / 2).map(|half| Task::Run(half, Way::Memory));
             let moved = copier.copy(&halves.collect::<Vec<_>>()).unwrap();
             assert_eq!(moved.copied_bytes, FLUSH_BYTES);
             assert_eq!(target.flushes_left.load(Ordering::Relaxed), 10 - batch, "of the batches before");
@@ -451,12 +485,12 @@ mod tests {
     fn flush_that_fails_on_the_way_is_an_error() {
         let (source, target, image, watch) = (Fake::new(0), Fake::new(0), image(), Watch::default());
         let mut copier = Copier::new(&target, None, [&source as &dyn Storage], &image, &watch);
-        copier.copy(&[(BATCH, Way::Memory)]).unwrap();
+        copier.copy(&[Task::Run(BATCH, Way::Memory)]).unwrap();
         let next = Run { to: FLUSH_BYTES, length: 4096, ..BATCH };
-        let result = copier.copy(&[(next, Way::Memory)]);
+        let result = copier.copy(&[Task::Run(next, Way::Memory)]);
         assert!(matches!(result, Err(MoveError::Target(StorageError::Write { .. }))), "{result:?}");
         // One piece after the other in memory, it is the same.
-        copier.copy(&[(BATCH, Way::Memory)]).unwrap();
+        copier.copy(&[Task::Run(BATCH, Way::Memory)]).unwrap();
         let result = copier.write_new(FLUSH_BYTES, &[1]);
         assert!(matches!(result, Err(MoveError::Target(_))), "{result:?}");
     }

@@ -5,12 +5,15 @@
 //! file, with small pieces of another in it: the whole window is shared from the first, and the small ones are
 //! written over it. Where they cannot, or where so many are small that sharing would only leave a file in splinters,
 //! the window is put together in memory and written once.
+use std::sync::Arc;
+
 use block::{BlockDevice, ByteOffset, Patience};
 
 use super::mover::{MoveError, Mover};
 use super::run::{MIN_SHARED_BYTES, Run};
 use super::view::{Content, Piece};
 use crate::extent::LayerIndex;
+use crate::format::Format;
 use crate::image::Image;
 
 /// How much of a block is put together at once.
@@ -25,6 +28,8 @@ pub(super) struct Filler<'a> {
     image: &'a Image,
     mover: Mover<'a>,
     window: Vec<u8>,
+    /// The layers whose blocks may have what ours have before them: those of VHD. Elsewhere it is not looked for.
+    led: Vec<LayerIndex>,
 }
 
 /// What a window is laid on: one run of a file, from the disk's `start` to `end`.
@@ -39,7 +44,9 @@ struct Underlay {
 
 impl<'a> Filler<'a> {
     pub(super) fn new(image: &'a Image, mover: Mover<'a>) -> Self {
-        Self { image, mover, window: Vec::new() }
+        let layers = image.layers().into_iter();
+        let led = layers.filter(|file| file.info.format == Format::Vhd).map(|file| file.layer).collect();
+        Self { image, mover, window: Vec::new(), led }
     }
 
     pub(super) fn mover(&mut self) -> &mut Mover<'a> {
@@ -47,9 +54,23 @@ impl<'a> Filler<'a> {
     }
 
     /// Moves the data of `pieces` to the block that begins at `start` of the disk and has its place at `to` of the
-    /// target. What is not data is left as the new file is: zeros.
-    pub(super) fn block(&mut self, pieces: &[Piece], start: u64, to: u64) -> Result<(), MoveError> {
+    /// target, behind `lead`. What is not data is left as the new file is: zeros.
+    pub(super) fn block(
+        &mut self,
+        pieces: &[Piece],
+        start: u64,
+        to: u64,
+        lead: &Arc<[u8]>,
+    ) -> Result<(), MoveError> {
         let place = Place { start, to };
+        if let &[Piece { start: first, length, content: Content::File { layer, at } }] = pieces
+            && first == start
+            && self.led.contains(&layer)
+            && !lead.is_empty()
+        {
+            return self.mover.run_led(Run { layer, from: at, to, length }, lead);
+        }
+        self.mover.lead(to, lead)?;
         if count_small(pieces) <= FEW {
             return self.one_by_one(pieces, place);
         }

@@ -16,7 +16,7 @@ use super::trial::{Route, Trials};
 use super::view::{Content, Piece, View};
 use super::zeros::{FindZeros, GRAIN_BYTES, is_zero};
 use crate::image::{Image, OpenOptions};
-use crate::new_image::{self, NewImage, NewImageSpec};
+use crate::new_image::{self, NewImage, NewImageSpec, NewPlace};
 use crate::storage::{CrashStorage, MemoryStorage, StorageError, WritableStorage};
 use crate::watch::{Cancelled, Watch};
 
@@ -141,7 +141,9 @@ impl Job<'_> {
             let shape = Shape::of(&pieces, block.start, unit, self.spec.logical_block.bytes());
             blocks.count(&shape);
             let Some(to) = self.place(&mut *new, block.index, &shape)? else { return Ok(()) };
-            filler.block(&pieces, block.start, to.get()).map_err(|error| self.moving_error(error))
+            filler
+                .block(&pieces, block.start, to.at.get(), &to.lead)
+                .map_err(|error| self.moving_error(error))
         })?;
         filler.mover().settle().map_err(|error| self.moving_error(error))?;
         self.check_sources()?;
@@ -167,17 +169,12 @@ impl Job<'_> {
     }
 
     /// Gives the block its place, if it needs one.
-    fn place(
-        &self,
-        new: &mut dyn NewImage,
-        block: u64,
-        shape: &Shape,
-    ) -> Result<Option<ByteOffset>, OpError> {
+    fn place(&self, new: &mut dyn NewImage, block: u64, shape: &Shape) -> Result<Option<NewPlace>, OpError> {
         match shape {
             Shape::Absent => Ok(None),
             Shape::Zero => new.zero(block).map(|()| None),
-            Shape::Whole => new.place(block).map(Some),
-            Shape::Partly(held) => new.place_partly(block, held).map(Some),
+            Shape::Whole => new.place_with_lead(block, None).map(Some),
+            Shape::Partly(held) => new.place_with_lead(block, Some(held)).map(Some),
         }
         .map_err(|error| self.target_error(error))
     }

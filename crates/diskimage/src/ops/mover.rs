@@ -12,10 +12,11 @@
 //! The target is new: what was never written there reads as zeros, so zeros are left out where bytes are read and
 //! written. Where [zeros are looked for](FindZeros) the kernel does not copy.
 use std::path::Path;
+use std::sync::Arc;
 
 use block::{BlockDevice, BlockError};
 
-use super::copier::{Copier, Way};
+use super::copier::{Copier, Task, Way};
 use super::run::{MIN_SHARED_BYTES, Run};
 use super::trial::Route;
 use super::zeros::FindZeros;
@@ -58,12 +59,15 @@ pub(super) enum MoveError {
     Target(#[source] StorageError),
 }
 
-/// A run that waits to be moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Pending {
-    run: Run,
-    /// Whether only the image can read it; it then begins at a place of the disk.
-    by_image: bool,
+/// What waits to be moved.
+#[derive(Clone, Debug)]
+enum Pending {
+    /// A run of a file.
+    Run(Run),
+    /// One that only the image can read; it begins at a place of the disk.
+    ByImage(Run),
+    /// Bytes that are in memory.
+    Bytes { to: u64, bytes: Arc<[u8]> },
 }
 
 /// Moves runs to one target.
@@ -123,7 +127,7 @@ impl<'a> Mover<'a> {
     /// # Errors
     /// Those of this run or an earlier one.
     pub(super) fn run(&mut self, run: Run) -> Result<(), MoveError> {
-        self.add(run, false)
+        self.add(run, Pending::Run)
     }
 
     /// As [`run`](Self::run), of the `length` bytes of the disk from `from` on, which the image reads: what lies
@@ -132,24 +136,53 @@ impl<'a> Mover<'a> {
     /// # Errors
     /// Those of this run or an earlier one.
     pub(super) fn run_by_image(&mut self, from: u64, to: u64, length: u64) -> Result<(), MoveError> {
-        self.add(Run { layer: LayerIndex::BASE, from, to, length }, true)
+        self.add(Run { layer: LayerIndex::BASE, from, to, length }, Pending::ByImage)
     }
 
-    fn add(&mut self, run: Run, by_image: bool) -> Result<(), MoveError> {
+    /// Takes a block: `length` bytes of the file of `layer` from `at` on go to `to`, and `lead` before them. Where the
+    /// source has the same bytes there, both are one run, which goes on where the last block ended if the source's
+    /// blocks lie as the target's will: sector bitmaps then take neither a write nor an extent of their own.
+    ///
+    /// # Errors
+    /// Those of this run or an earlier one.
+    pub(super) fn run_led(&mut self, run: Run, lead: &Arc<[u8]>) -> Result<(), MoveError> {
+        let length = u64::try_from(lead.len()).unwrap_or(u64::MAX);
+        if let (Some(from), Some(to)) = (run.from.checked_sub(length), run.to.checked_sub(length))
+            && self.copier.has_before(run.layer, run.from, lead)
+        {
+            self.expect(length);
+            return self.run(Run { from, to, length: run.length.saturating_add(length), ..run });
+        }
+        self.lead(run.to, lead)?;
+        self.run(run)
+    }
+
+    /// Takes what stands before the block whose data begins at `end`.
+    ///
+    /// # Errors
+    /// Those of something taken earlier.
+    pub(super) fn lead(&mut self, end: u64, lead: &Arc<[u8]>) -> Result<(), MoveError> {
+        let to = u64::try_from(lead.len()).ok().and_then(|length| end.checked_sub(length));
+        if let Some(to) = to.filter(|_| !lead.is_empty()) {
+            self.push(Pending::Bytes { to, bytes: Arc::clone(lead) })?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, run: Run, pending: fn(Run) -> Pending) -> Result<(), MoveError> {
         for run in run.pieces(MAX_RUN_BYTES) {
-            let last = self.pending.last_mut().filter(|last| {
-                last.by_image == by_image
-                    && last.run.is_continued_by(run)
-                    && last.run.length.saturating_add(run.length) <= MAX_RUN_BYTES
-            });
-            match last {
-                Some(last) => last.run.length = last.run.length.saturating_add(run.length),
-                None => self.pending.push(Pending { run, by_image }),
-            }
             self.pending_bytes = self.pending_bytes.saturating_add(run.length);
-            if self.pending_bytes >= BATCH_BYTES || self.pending.len() >= BATCH_RUNS {
-                self.settle()?;
-            }
+            self.push(pending(run))?;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, pending: Pending) -> Result<(), MoveError> {
+        if !self.pending.last_mut().is_some_and(|last| last.takes(&pending)) {
+            self.pending.push(pending);
+        }
+        if self.pending_bytes >= BATCH_BYTES || self.pending.len() >= BATCH_RUNS {
+            self.settle()?;
         }
         Ok(())
     }
@@ -161,11 +194,18 @@ impl<'a> Mover<'a> {
     pub(super) fn settle(&mut self) -> Result<(), MoveError> {
         self.pending_bytes = 0;
         let pending = std::mem::take(&mut self.pending);
-        let parts: Vec<_> = pending.into_iter().flat_map(|pending| self.parts(pending)).collect();
-        if parts.is_empty() {
+        let mut tasks = Vec::with_capacity(pending.len());
+        for pending in pending {
+            match pending {
+                Pending::Run(run) => tasks.extend(self.parts(run)),
+                Pending::ByImage(run) => tasks.push(Task::Run(run, Way::Image)),
+                Pending::Bytes { to, bytes } => tasks.push(Task::Bytes { to, bytes }),
+            }
+        }
+        if tasks.is_empty() {
             return Ok(());
         }
-        let moved = self.copier.copy(&parts)?;
+        let moved = self.copier.copy(&tasks)?;
         self.moved.add(moved);
         Ok(())
     }
@@ -206,30 +246,43 @@ impl<'a> Mover<'a> {
             self.moved.add(moved);
         }
         if shared > 0 {
-            let moved = self.copier.copy(&[(run.after(start).head(shared), Way::Shared)])?;
+            let moved = self.copier.copy(&[Task::Run(run.after(start).head(shared), Way::Shared)])?;
             self.moved.add(moved);
         }
         Ok(())
     }
 
     /// The parts of a run, each with its way.
-    fn parts(&self, Pending { run, by_image }: Pending) -> impl Iterator<Item = (Run, Way)> + use<> {
+    fn parts(&self, run: Run) -> impl Iterator<Item = Task> + use<> {
         let (start, shared) = match self.copier.route(run.layer) {
-            _ if by_image => (run.length, 0),
             Route::Share { unit_bytes } => run.shared_part(unit_bytes).unwrap_or((run.length, 0)),
             Route::Kernel | Route::ReadWrite => (run.length, 0),
         };
         let can_copy = self.copier.route(run.layer) != Route::ReadWrite && self.zeros == FindZeros::Nowhere;
         // The kernel would copy zeros, too.
-        let way = |run: Run| match can_copy && run.length >= MIN_SHARED_BYTES {
-            _ if by_image => Way::Image,
-            true => Way::Kernel,
-            false => Way::Memory,
-        };
+        let way =
+            |run: Run| if can_copy && run.length >= MIN_SHARED_BYTES { Way::Kernel } else { Way::Memory };
         let (head, middle) = (run.head(start), run.after(start).head(shared));
         let tail = run.after(start.saturating_add(shared));
         let parts = [(head, way(head)), (middle, Way::Shared), (tail, way(tail))];
-        parts.into_iter().filter(|(run, _)| run.length > 0)
+        parts.into_iter().filter(|(run, _)| run.length > 0).map(|(run, way)| Task::Run(run, way))
+    }
+}
+
+impl Pending {
+    /// Makes `next` part of this if it goes on where this one ends.
+    fn takes(&mut self, next: &Self) -> bool {
+        let ((Self::Run(last), &Self::Run(next)) | (Self::ByImage(last), &Self::ByImage(next))) =
+            (self, next)
+        else {
+            return false;
+        };
+        let length = last.length.saturating_add(next.length);
+        let is_one = last.is_continued_by(next) && length <= MAX_RUN_BYTES;
+        if is_one {
+            last.length = length;
+        }
+        is_one
     }
 }
 
@@ -244,5 +297,53 @@ impl Moved {
         self.cloned_bytes = self.cloned_bytes.saturating_add(other.cloned_bytes);
         self.copied_bytes = self.copied_bytes.saturating_add(other.copied_bytes);
         self.skipped_bytes = self.skipped_bytes.saturating_add(other.skipped_bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use block::{Access, LogicalBlockSize, MemoryDevice};
+
+    use super::*;
+    use crate::storage::{CrashStorage, MemoryStorage};
+
+    const DATA_BYTES: u64 = 8192;
+    const LEAD_BYTES: u64 = 512;
+    const BASE: LayerIndex = LayerIndex::BASE;
+
+    /// Moves two blocks that lie end to end in a source, of which the second has `second` before it, and says how many
+    /// things waited to be moved then, and what the target holds.
+    fn two_led_blocks(second: [u8; 512]) -> (usize, Vec<u8>) {
+        let data = [1; DATA_BYTES as usize];
+        let source = MemoryStorage::new(&[&[0xFF; 512][..], &data, &second, &data].concat());
+        let target = CrashStorage::new(MemoryStorage::default());
+        let image = MemoryDevice::with_contents(vec![0; 512], LogicalBlockSize::B512, Access::ReadOnly);
+        let (image, watch) = (image.unwrap(), Watch::default());
+        let sources = [&source as &dyn Storage];
+        let mut mover = Mover::new(&target, None, sources, &image, FindZeros::Nowhere, &watch);
+        let lead = Arc::from([0xFF; LEAD_BYTES as usize]);
+        for block in 0..2 {
+            let from = LEAD_BYTES + block * (LEAD_BYTES + DATA_BYTES);
+            mover.run_led(Run { layer: BASE, from, to: from, length: DATA_BYTES }, &lead).unwrap();
+        }
+        let pending = mover.pending.len();
+        mover.settle().unwrap();
+        let mut bytes = vec![0; usize::try_from(2 * (LEAD_BYTES + DATA_BYTES)).unwrap()];
+        target.read_at(block::ByteOffset::ZERO, &mut bytes, block::Patience::Blocking).unwrap();
+        (pending, bytes)
+    }
+
+    #[test]
+    fn blocks_that_lie_as_the_targets_do_are_one_run_with_what_stands_before_them() {
+        let expected = [&[0xFF; 512][..], &[1; DATA_BYTES as usize]].concat().repeat(2);
+        assert_eq!(two_led_blocks([0xFF; 512]), (1, expected));
+    }
+
+    #[test]
+    fn block_with_something_else_before_it_in_the_source_gets_what_belongs_there() {
+        let expected = [&[0xFF; 512][..], &[1; DATA_BYTES as usize]].concat().repeat(2);
+        let mut partial = [0xFF; 512];
+        partial[511] = 0xFE;
+        assert_eq!(two_led_blocks(partial), (3, expected));
     }
 }

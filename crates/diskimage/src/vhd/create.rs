@@ -25,7 +25,7 @@ use super::{BlockTable, DynamicHeader, Footer, SECTOR_BYTES};
 use crate::format::Format;
 use crate::guid::Guid;
 use crate::image::Subtype;
-use crate::new_image::{NewImage, NewImageError, NewImageSpec, ParentLink, SectorBitmap};
+use crate::new_image::{NewImage, NewImageError, NewImageSpec, NewPlace, ParentLink, SectorBitmap};
 use crate::storage::{StorageError, WritableStorage};
 
 /// The largest disk that Microsoft's programs take ([VHD] "Overview": 2040 GB), in whole GiB.
@@ -231,11 +231,13 @@ impl NewSparse {
         index.ok_or(NewImageError::NoSuchBlock { block, blocks })
     }
 
-    /// The place of `block`: the one it has, or the next.
-    fn take_place(&mut self, block: u32) -> Result<BlockPlace, NewImageError> {
+    /// The place of `block`, the one it has or the next, and where in the file its lead begins.
+    fn take_place(&mut self, block: u32) -> Result<(BlockPlace, u64), NewImageError> {
         if let Some(sector) = self.table.get(block) {
-            return Ok(self.shape.at_sector(sector));
+            let place = self.shape.at_sector(sector);
+            return Ok((place, place.bitmap_at));
         }
+        let lead_at = self.end;
         let place = self.shape.behind(self.end);
         let Some(sector) = place.sector() else {
             let what = format!("a block at {:#x} of the file: its table reaches 2 TiB", place.bitmap_at);
@@ -244,15 +246,24 @@ impl NewSparse {
         self.end = place.end;
         self.keep_end_clear()?;
         self.table.set(block, Some(sector));
-        Ok(place)
+        Ok((place, lead_at))
     }
 
-    fn put_bitmap(&self, place: BlockPlace, bitmap: &[u8]) -> Result<(), StorageError> {
-        self.storage.write_at(ByteOffset::new(place.bitmap_at), bitmap)
+    fn put_lead(&self, place: &NewPlace) -> Result<(), StorageError> {
+        let length = u64::try_from(place.lead.len()).unwrap_or_default();
+        self.storage.write_at(ByteOffset::new(place.at.get().saturating_sub(length)), &place.lead)
     }
 
-    fn full_bitmap(&self) -> Vec<u8> {
-        vec![0xFF; usize::try_from(self.shape.bitmap_bytes).unwrap_or_default()]
+    /// The bitmap of a block that holds these sectors, or all.
+    fn bitmap(&self, held: Option<&SectorBitmap>) -> Vec<u8> {
+        let bytes = usize::try_from(self.shape.bitmap_bytes).unwrap_or_default();
+        let Some(held) = held else { return vec![0xFF; bytes] };
+        // A bit for each sector, the first in the most significant one: theirs turned round. What is behind the
+        // block's sectors is padding.
+        let sectors = usize::try_from(self.shape.data_bytes / SECTOR_BYTES / 8).unwrap_or_default();
+        let mut bitmap: Vec<_> = held.iter().take(sectors).map(|byte| byte.reverse_bits()).collect();
+        bitmap.resize(bytes, 0);
+        bitmap
     }
 }
 
@@ -266,27 +277,31 @@ impl NewImage for NewSparse {
     }
 
     fn place(&mut self, block: u64) -> Result<ByteOffset, NewImageError> {
-        let block = self.check(block)?;
-        let place = self.take_place(block)?;
-        self.put_bitmap(place, &self.full_bitmap())?;
-        Ok(ByteOffset::new(place.data_at))
+        let place = self.place_with_lead(block, None)?;
+        self.put_lead(&place)?;
+        Ok(place.at)
     }
 
     fn place_partly(&mut self, block: u64, held: &SectorBitmap) -> Result<ByteOffset, NewImageError> {
-        if self.header.parent.is_none() {
+        let place = self.place_with_lead(block, Some(held))?;
+        self.put_lead(&place)?;
+        Ok(place.at)
+    }
+
+    fn place_with_lead(
+        &mut self,
+        block: u64,
+        held: Option<&SectorBitmap>,
+    ) -> Result<NewPlace, NewImageError> {
+        if held.is_some() && self.header.parent.is_none() {
             return Err(NewImageError::NotDifferencing);
         }
         let block = self.check(block)?;
-        let place = self.take_place(block)?;
-        // A bit for each sector, the first in the most significant one: theirs turned round. What is behind the
-        // block's sectors is padding.
-        let sectors = usize::try_from(self.shape.data_bytes / SECTOR_BYTES / 8).unwrap_or_default();
-        let mut bitmap = vec![0; usize::try_from(self.shape.bitmap_bytes).unwrap_or_default()];
-        for (target, byte) in bitmap.iter_mut().zip(held.iter().take(sectors)) {
-            *target = byte.reverse_bits();
-        }
-        self.put_bitmap(place, &bitmap)?;
-        Ok(ByteOffset::new(place.data_at))
+        let (place, lead_at) = self.take_place(block)?;
+        let padding = usize::try_from(place.bitmap_at.saturating_sub(lead_at)).unwrap_or_default();
+        let mut lead = vec![0; padding];
+        lead.extend(self.bitmap(held));
+        Ok(NewPlace { at: ByteOffset::new(place.data_at), lead: lead.into() })
     }
 
     fn zero(&mut self, block: u64) -> Result<(), NewImageError> {
@@ -295,8 +310,8 @@ impl NewImage for NewSparse {
             return Ok(());
         }
         // A block of zeros that hides the parent's takes a place, but no space: a hole.
-        let place = self.take_place(block)?;
-        self.put_bitmap(place, &self.full_bitmap())?;
+        let (place, _) = self.take_place(block)?;
+        self.storage.write_at(ByteOffset::new(place.bitmap_at), &self.bitmap(None))?;
         let data = ByteRange::new(ByteOffset::new(place.data_at), ByteLength::new(self.shape.data_bytes));
         Ok(data.map_or(Ok(()), |data| self.storage.punch(data))?)
     }

@@ -75,6 +75,22 @@ fn bytes_of(storage: &dyn Storage, at: u64, length: usize) -> Vec<u8> {
 }
 
 #[test]
+fn lead_of_a_block_reaches_from_the_block_before_to_its_data() {
+    let storage: Box<dyn diskimage::storage::WritableStorage> =
+        Box::new(diskimage::storage::CrashStorage::new(MemoryStorage::default()));
+    let mut new = create(storage, &spec(Subtype::Dynamic, 20 * MIB)).unwrap();
+    let first = new.place_with_lead(0, None).unwrap();
+    // Behind the table of ten entries at 0x600.
+    assert_eq!((first.at.get(), first.lead.len()), (4096, 4096 - 0x600 - 512));
+    let second = new.place_with_lead(5, None).unwrap();
+    assert_eq!(second.at.get(), 4096 + 2 * MIB + 4096);
+    assert_eq!(second.lead[..4096 - 512], [0; 4096 - 512]);
+    assert_eq!(second.lead[4096 - 512..], [0xFF; 512]);
+    let partly = new.place_with_lead(6, Some(&[1; 512]));
+    assert!(matches!(partly, Err(NewImageError::NotDifferencing)), "{partly:?}");
+}
+
+#[test]
 fn new_images_are_what_other_programs_read() {
     let directory = tempfile::tempdir().unwrap();
     let shapes = [
