@@ -118,7 +118,13 @@ impl ParentResolver for Store {
                     let path = path.canonicalize().unwrap_or(path);
                     return Ok(FoundParent { path, storage: Box::new(storage) });
                 }
-                Err(why) => tried.push(Tried { said: shown(said), why }),
+                Err(why) => {
+                    // Windows keeps the absolute path in two places.
+                    let said = shown(said);
+                    if !tried.iter().any(|before: &Tried| before.said == said) {
+                        tried.push(Tried { said, why });
+                    }
+                }
             }
         }
         Err(ChainError::NotFound { child: FileName(Some(child.to_owned())), tried })

@@ -114,6 +114,8 @@ fn differencing_vhd_of_windows_without_its_parent_says_what_was_looked_for() {
     let message = error.refusal.to_string();
     assert!(message.contains(r#"".\\fat-parent.vhd" is not there"#), "{message}");
     assert!(message.contains(r#"fat-parent.vhd" is not there"#), "{message}");
+    // Once as it is seen from the child, once as an absolute path, which the file has twice.
+    assert_eq!(message.matches("fat-parent.vhd").count(), 2, "{message}");
     // Any file in its place is not taken for it.
     let parent = directory.path().join("fat-parent.vhd");
     crate::tools::qemu_img(&["create", "-q", "-f", "vpc"], &[&parent, "4M".as_ref()]);

@@ -21,9 +21,16 @@ Examples:
   headwater image merge win11.3.avhdx --into win11-new.vhdx   base and versions become a new base
   headwater image check win11.vhdx                            is the file sound?";
 
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  could not be done; one line says what and why
+  2  the command line is wrong
+  3  done, and the answer is no: compare found a difference, check found errors";
+
 /// `headwater image`.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES, after_long_help = format!("{SIZES}\n\n{EXAMPLES}"))]
+#[command(after_help = EXAMPLES, after_long_help = format!("{SIZES}\n\n{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct ImageArgs {
     /// What all verbs take.
     #[command(flatten)]

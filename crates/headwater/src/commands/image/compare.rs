@@ -87,8 +87,12 @@ fn text(found: &CompareAnswer) -> String {
     if more > 0 {
         let _ = writeln!(text, "  and {more} ranges more");
     }
-    if found.differing_bytes > 0 {
-        let _ = writeln!(text, "{} bytes differ", found.differing_bytes);
+    match found.differing_bytes {
+        0 => {}
+        1 => text.push_str("1 byte differs\n"),
+        many => {
+            let _ = writeln!(text, "{many} bytes differ");
+        }
     }
     text
 }
