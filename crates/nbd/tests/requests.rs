@@ -9,7 +9,7 @@ use block::{
     Access, BlockDevice, ByteLength, ByteOffset, ByteRange, DelayDevice, Fault, FaultDevice,
     LogicalBlockSize, MemoryDevice, Operation,
 };
-use common::devices::{CLUSTER, Gated, Scattered, Sparse};
+use common::devices::{CLUSTER, COPIED, Cold, Gated, Scattered, Sparse};
 use common::{Disk, FORBIDDEN, Lab, SECRET, memory, quick};
 use mutate::Rng;
 use nbd::client::{
@@ -159,6 +159,24 @@ fn reads_from_runs_of_a_file_are_byte_exact() {
             let mut got = vec![0; length as usize];
             client.read(offset, &mut got).unwrap();
             assert!(got == contents[offset as usize..][..got.len()], "{form}: {length} bytes at {offset}");
+        }
+    }
+}
+
+#[test]
+fn read_that_waited_for_storage_goes_out_from_its_file_unless_it_is_small() {
+    let contents = pattern(4 << 20, 6);
+    let lab = Lab::serve(Cold::new(&contents));
+    for (form, mut client) in lab.clients() {
+        // Pieces of 256 KiB; the last of them may be short.
+        for (length, from_file) in
+            [(4096, 0), (16 << 10, 16 << 10), (260 << 10, 256 << 10), (2 << 20, 2 << 20)]
+        {
+            let mut got = vec![0; length];
+            client.read(8192, &mut got).unwrap();
+            let (sent, copied) = got.split_at(from_file);
+            assert!(*sent == contents[8192..][..from_file], "{form}: {length} bytes");
+            assert!(copied.iter().all(|byte| *byte == COPIED), "{form}: {length} bytes");
         }
     }
 }

@@ -2,7 +2,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use block::{Allocation, BlockDevice, BlockError, ByteLength, ByteOffset, ByteRange, Patience};
+use block::{Allocation, BlockDevice, BlockError, ByteLength, ByteOffset, ByteRange, FileSpan, Patience};
 
 use connections::{Pace, Share};
 
@@ -15,6 +15,8 @@ pub(super) enum Job {
     Read {
         at: ByteOffset,
         bytes: usize,
+        /// The place of the bytes in a file is as good an answer, once they are in memory.
+        takes_file: bool,
     },
     Write {
         at: ByteOffset,
@@ -38,6 +40,7 @@ pub(super) enum Job {
 pub(super) enum Answer {
     Nothing,
     Bytes(Vec<u8>),
+    Span(FileSpan),
     Extents(Vec<Extent>),
 }
 
@@ -97,10 +100,14 @@ impl Job {
         cancelled: &AtomicBool,
     ) -> Result<Answer, BlockError> {
         match self {
-            Self::Read { at, bytes } => {
+            Self::Read { at, bytes, takes_file } => {
                 let mut buffer = vec![0; *bytes];
                 device.read(*at, &mut buffer, patience)?;
-                return Ok(Answer::Bytes(buffer));
+                let range = ByteRange::new(*at, ByteLength::of(&buffer)).filter(|_| *takes_file);
+                // Read they are in memory, and go to the socket from there for less than a copy of them costs.
+                let span = range.and_then(|range| device.file_span(range, patience));
+                let whole = span.filter(|span| span.length == ByteLength::of(&buffer));
+                return Ok(whole.map_or_else(|| Answer::Bytes(buffer), Answer::Span));
             }
             Self::Status { range, one } => {
                 return extents(device, *range, *one, patience).map(Answer::Extents);

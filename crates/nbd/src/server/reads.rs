@@ -4,6 +4,7 @@
 //! itself, behind their header. Where replies are structured each piece is a chunk of its own. A simple reply is one
 //! header and all the bytes, so that from its first piece on nothing else may be sent before its last, and a failure in
 //! between can only end the connection (proto.md, `NBD_CMD_READ`).
+use std::cell::Cell;
 use std::time::Instant;
 
 use block::{Allocation, BlockDevice, BlockError, ByteLength, ByteOffset, ByteRange, FileSpan, Patience};
@@ -37,7 +38,14 @@ pub(super) struct Read {
     /// A simple reply whose header is out.
     open: bool,
     /// The next bytes, brought by a worker.
-    fetched: Option<Result<Vec<u8>, BlockError>>,
+    fetched: Option<Result<Fetched, BlockError>>,
+}
+
+/// What a worker has brought: the next bytes, or where they lie in a file, in memory now.
+#[derive(Debug)]
+pub(super) enum Fetched {
+    Bytes(Vec<u8>),
+    Span(FileSpan),
 }
 
 /// How a step went.
@@ -59,6 +67,10 @@ pub(super) struct ReadTerms<'a> {
     pub(super) device: &'a dyn BlockDevice,
     /// Runs of files can be sent.
     pub(super) takes_files: bool,
+    /// The last large read was not in memory, so that the next is not expected to be. A device is then not asked for a
+    /// span first: to find out that its first page is missing has the kernel fetch that page alone, and the rest when
+    /// the worker comes. An attempt to read has all of it fetched at once.
+    pub(super) is_cold: Cell<bool>,
 }
 
 impl Read {
@@ -83,14 +95,15 @@ impl Read {
     }
 
     /// A worker has brought the next bytes, or has failed to.
-    pub(super) fn fetched(&mut self, result: Result<Vec<u8>, BlockError>) {
+    pub(super) fn fetched(&mut self, result: Result<Fetched, BlockError>) {
         self.fetched = Some(result);
     }
 
     /// Sends the next piece.
     pub(super) fn step(&mut self, terms: &ReadTerms<'_>, out: &mut Output) -> Step {
         match self.fetched.take() {
-            Some(Ok(bytes)) => {
+            Some(Ok(Fetched::Span(span))) => return self.send_span(span, terms.mode, out),
+            Some(Ok(Fetched::Bytes(bytes))) => {
                 let piece = bytes.len();
                 let head = self.head(terms.mode, piece as u64, true);
                 out.open_reply().append(head.as_ref().map_or(&[], reply::DataHead::as_bytes));
@@ -106,15 +119,19 @@ impl Read {
             reply::hole(terms.mode, self.tag, self.next, length, last, out.open_reply());
             return self.advance(terms.mode, hole_bytes, true, out);
         }
-        if let Some(span) = self.span(terms) {
-            let length = span.length.get();
-            // What a file holds can still fail while it is sent, so that this chunk is never the last.
-            let head = self.head(terms.mode, length, false);
-            out.open_reply().append(head.as_ref().map_or(&[], reply::DataHead::as_bytes));
-            out.push_span(span);
-            return self.advance(terms.mode, length, false, out);
+        match self.span(terms) {
+            Some(span) => self.send_span(span, terms.mode, out),
+            None => self.copy(terms, out),
         }
-        self.copy(terms, out)
+    }
+
+    fn send_span(&mut self, span: FileSpan, mode: ReplyMode, out: &mut Output) -> Step {
+        let length = span.length.get();
+        // What a file holds can still fail while it is sent, so that this chunk is never the last.
+        let head = self.head(mode, length, false);
+        out.open_reply().append(head.as_ref().map_or(&[], reply::DataHead::as_bytes));
+        out.push_span(span);
+        self.advance(mode, length, false, out)
     }
 
     /// Reads the next piece straight into the output.
@@ -130,12 +147,21 @@ impl Read {
         };
         before.copy_from_slice(head);
         let at = ByteOffset::new(self.next);
+        let takes_file = terms.takes_files && piece as u64 >= SENDFILE_FROM_BYTES;
         match terms.device.read(at, data, Patience::Now) {
             Ok(()) => {
+                if takes_file {
+                    terms.is_cold.set(false);
+                }
                 out.open_reply().advance(piece.saturating_add(head.len()));
                 self.advance(terms.mode, piece as u64, true, out)
             }
-            Err(BlockError::WouldBlock) => Step::Wait(Job::Read { at, bytes: piece }),
+            Err(BlockError::WouldBlock) => {
+                if takes_file {
+                    terms.is_cold.set(true);
+                }
+                Step::Wait(Job::Read { at, bytes: piece, takes_file })
+            }
             Err(error) => self.fail(terms.mode, error, out),
         }
     }
@@ -245,12 +271,12 @@ impl Read {
     /// The run of a file that holds the next bytes, if there is one that is worth it.
     fn span(&self, terms: &ReadTerms<'_>) -> Option<FileSpan> {
         let run = self.run_end(terms.mode).saturating_sub(self.next);
-        if !terms.takes_files || run <= SENDFILE_FROM_BYTES {
+        if !terms.takes_files || terms.is_cold.get() || run < SENDFILE_FROM_BYTES {
             return None;
         }
         let range = ByteRange::new(ByteOffset::new(self.next), ByteLength::new(run))?;
         let span = terms.device.file_span(range, Patience::Now)?;
-        let fits = span.length.get() > SENDFILE_FROM_BYTES && span.length.get() <= run;
+        let fits = span.length.get() >= SENDFILE_FROM_BYTES && span.length.get() <= run;
         let whole = !self.unfragmented || span.length.get() == run;
         (fits && whole).then_some(span)
     }

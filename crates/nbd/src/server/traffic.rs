@@ -1,5 +1,6 @@
 //! The transmission phase of one connection, joined to its device: requests are carried out here, on the spot or on a
 //! worker.
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,7 @@ use super::jobs::{Answer, Done, Job, JobFor, errno};
 use super::mailbox::{ConnectionId, Letter, Message};
 use super::opened::Opened;
 use super::output::Output;
-use super::reads::{Read, ReadTerms, Step};
+use super::reads::{Fetched, Read, ReadTerms, Step};
 use super::slab::Slab;
 use crate::exports::{ConnectionEnd, PeerAddress, RequestDone, RequestKind};
 use crate::limits::{
@@ -45,6 +46,8 @@ pub(super) struct Traffic {
     lent_reads: Slab<Read>,
     /// The read whose answer is open is with a worker.
     open_read_is_lent: bool,
+    /// See [`ReadTerms`].
+    is_cold: bool,
     changes: Slab<Change>,
     in_flight: usize,
     payload: Option<Payload>,
@@ -121,6 +124,7 @@ impl Traffic {
             reads: VecDeque::new(),
             lent_reads: Slab::default(),
             open_read_is_lent: false,
+            is_cold: false,
             changes: Slab::default(),
             in_flight: 0,
             payload: None,
@@ -178,6 +182,7 @@ impl Traffic {
             mode: self.terms.mode,
             device: &*opened.export.device,
             takes_files: self.takes_files,
+            is_cold: Cell::new(self.is_cold),
         };
         while out.has_room(scarce) && !self.open_read_is_lent && !(progress && out.holds_portion()) {
             let Some(mut read) = self.reads.pop_front() else { break };
@@ -214,6 +219,7 @@ impl Traffic {
             }
             progress = true;
         }
+        self.is_cold = terms.is_cold.get();
         Ok(progress)
     }
 
@@ -231,8 +237,9 @@ impl Traffic {
             JobFor::Read(slot) => {
                 let Some(mut read) = self.lent_reads.remove(slot) else { return };
                 read.fetched(result.map(|answer| match answer {
-                    Answer::Bytes(bytes) => bytes,
-                    Answer::Nothing | Answer::Extents(_) => Vec::new(),
+                    Answer::Bytes(bytes) => Fetched::Bytes(bytes),
+                    Answer::Span(span) => Fetched::Span(span),
+                    Answer::Nothing | Answer::Extents(_) => Fetched::Bytes(Vec::new()),
                 }));
                 let behind_open = usize::from(self.reads.front().is_some_and(Read::is_open));
                 if read.is_open() {
@@ -500,7 +507,7 @@ impl Traffic {
                 reply::block_status(mode, change.tag, extents, out.replies());
                 Ok(())
             }
-            (None, Answer::Nothing | Answer::Bytes(_)) => {
+            (None, Answer::Nothing | Answer::Bytes(_) | Answer::Span(_)) => {
                 reply::done(mode, change.tag, out.replies());
                 Ok(())
             }

@@ -280,3 +280,66 @@ impl BlockDevice for Scattered {
         })
     }
 }
+
+/// A read-only device of which nothing is in memory. What is read of it, by whoever may wait, is [`COPIED`]; its file holds
+/// something else, so that it shows which way an answer went.
+#[derive(Debug)]
+pub(crate) struct Cold {
+    file: Arc<File>,
+    size: u64,
+}
+
+/// Every byte of a [`Cold`] device that went through memory.
+pub(crate) const COPIED: u8 = 0xEE;
+
+impl Cold {
+    pub(crate) fn new(in_file: &[u8]) -> Arc<Self> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(in_file).unwrap();
+        Arc::new(Self { file: Arc::new(file), size: in_file.len() as u64 })
+    }
+}
+
+impl BlockDevice for Cold {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            size: ByteLength::new(self.size),
+            logical_block: LogicalBlockSize::B512,
+            physical_block: 512,
+            discard_granularity: None,
+            access: Access::ReadOnly,
+        }
+    }
+
+    fn read(&self, _: ByteOffset, buffer: &mut [u8], patience: Patience) -> Result<(), BlockError> {
+        if patience == Patience::Now {
+            return Err(BlockError::WouldBlock);
+        }
+        buffer.fill(COPIED);
+        Ok(())
+    }
+
+    fn write(&self, _: ByteOffset, _: &[u8], _: Patience) -> Result<(), BlockError> {
+        Err(BlockError::ReadOnly)
+    }
+
+    fn flush(&self, _: Patience) -> Result<(), BlockError> {
+        Ok(())
+    }
+
+    fn discard(&self, _: ByteRange, _: Patience) -> Result<(), BlockError> {
+        Err(BlockError::ReadOnly)
+    }
+
+    fn write_zeroes(&self, _: ByteRange, _: Patience) -> Result<(), BlockError> {
+        Err(BlockError::ReadOnly)
+    }
+
+    fn file_span(&self, range: ByteRange, patience: Patience) -> Option<FileSpan> {
+        (patience == Patience::Blocking).then(|| FileSpan {
+            file: Arc::clone(&self.file),
+            at: range.start(),
+            length: range.length(),
+        })
+    }
+}
