@@ -46,8 +46,8 @@
 //! behind a worker) need no more than one bit of difference.
 //!
 //! # What else is here
-//! Newtypes for places and lengths, a [`MemoryDevice`], the decorators [`DelayDevice`] and [`FaultDevice`], and
-//! the [`conformance`] suite that every device runs in its tests.
+//! Newtypes for places and lengths, a [`MemoryDevice`], the decorators [`DelayDevice`], [`FaultDevice`] and
+//! [`WatchDevice`], and the [`conformance`] suite that every device runs in its tests.
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -63,6 +63,7 @@ mod error;
 mod fault;
 mod memory;
 mod units;
+mod watch;
 
 pub use delay::DelayDevice;
 pub use device::{Access, Allocation, BlockDevice, FileSpan, Geometry, Patience};
@@ -70,3 +71,4 @@ pub use error::BlockError;
 pub use fault::{Fault, FaultDevice, Operation};
 pub use memory::MemoryDevice;
 pub use units::{ByteLength, ByteOffset, ByteRange, LogicalBlockSize};
+pub use watch::WatchDevice;

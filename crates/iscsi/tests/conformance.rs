@@ -6,10 +6,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use block::{
-    Access, Allocation, BlockDevice, BlockError, ByteLength, ByteOffset, ByteRange, Geometry,
-    LogicalBlockSize, MemoryDevice, Patience,
-};
+use block::{Access, BlockDevice, ByteLength, Geometry, LogicalBlockSize, MemoryDevice, WatchDevice};
 use common::{Lab, Rules, memory, run, text};
 
 const PACKAGE: &str = "libiscsi-bin";
@@ -147,52 +144,9 @@ fn ordinary_tests(url: &str) -> Vec<String> {
     names
 }
 
-/// A memory device with another geometry.
-#[derive(Debug)]
-struct Shaped {
-    inner: Arc<dyn BlockDevice>,
-    geometry: Geometry,
-}
-
 /// `inner` as a device of another shape.
 fn shaped(inner: Arc<dyn BlockDevice>, shape: impl FnOnce(&mut Geometry)) -> Arc<dyn BlockDevice> {
-    let mut geometry = inner.geometry();
-    shape(&mut geometry);
-    Arc::new(Shaped { inner, geometry })
-}
-
-impl BlockDevice for Shaped {
-    fn geometry(&self) -> Geometry {
-        self.geometry
-    }
-
-    fn read(&self, at: ByteOffset, buffer: &mut [u8], patience: Patience) -> Result<(), BlockError> {
-        self.inner.read(at, buffer, patience)
-    }
-
-    fn write(&self, at: ByteOffset, data: &[u8], patience: Patience) -> Result<(), BlockError> {
-        self.inner.write(at, data, patience)
-    }
-
-    fn flush(&self, patience: Patience) -> Result<(), BlockError> {
-        self.inner.flush(patience)
-    }
-
-    fn discard(&self, range: ByteRange, patience: Patience) -> Result<(), BlockError> {
-        self.inner.discard(range, patience)
-    }
-
-    fn write_zeroes(&self, range: ByteRange, patience: Patience) -> Result<(), BlockError> {
-        self.inner.write_zeroes(range, patience)
-    }
-
-    fn allocation(
-        &self,
-        range: ByteRange,
-        patience: Patience,
-    ) -> Result<(Allocation, ByteLength), BlockError> {
-        self.inner.allocation(range, patience)
-    }
+    Arc::new(WatchDevice::new(inner).shaped(shape))
 }
 
 #[test]

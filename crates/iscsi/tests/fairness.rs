@@ -3,7 +3,7 @@ mod common;
 
 use std::sync::{Arc, Condvar, Mutex};
 
-use block::{BlockDevice, BlockError, ByteOffset, ByteRange, Geometry, Patience};
+use block::{BlockDevice, WatchDevice};
 use common::initiator::{Initiator, cdb10};
 use common::{Gated, Lab, PATIENCE, Rules, memory};
 
@@ -34,14 +34,14 @@ struct State {
 }
 
 impl Ledger {
-    fn read(&self, who: &'static str, at: ByteOffset, bytes: usize) {
+    fn read(&self, who: &'static str, at: u64, bytes: u64) {
         let mut state = self.state.lock().unwrap();
         if !state.open && who == "greedy" {
             state.stands = true;
             self.changed.notify_all();
             state = self.changed.wait_while(state, |state| !state.open).unwrap();
         }
-        state.reads.push((who, if who == "greedy" { bytes as u64 } else { at.get() }));
+        state.reads.push((who, if who == "greedy" { bytes } else { at }));
     }
 
     fn wait_until_it_stands(&self) {
@@ -56,46 +56,13 @@ impl Ledger {
     }
 }
 
-/// A disk whose reads are written down.
-#[derive(Debug)]
-struct Logged {
-    inner: Arc<dyn BlockDevice>,
-    who: &'static str,
-    ledger: Arc<Ledger>,
-}
-
-impl BlockDevice for Logged {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-
-    fn read(&self, at: ByteOffset, buffer: &mut [u8], patience: Patience) -> Result<(), BlockError> {
-        self.ledger.read(self.who, at, buffer.len());
-        self.inner.read(at, buffer, patience)
-    }
-
-    fn write(&self, at: ByteOffset, data: &[u8], patience: Patience) -> Result<(), BlockError> {
-        self.inner.write(at, data, patience)
-    }
-
-    fn flush(&self, patience: Patience) -> Result<(), BlockError> {
-        self.inner.flush(patience)
-    }
-
-    fn discard(&self, range: ByteRange, patience: Patience) -> Result<(), BlockError> {
-        self.inner.discard(range, patience)
-    }
-
-    fn write_zeroes(&self, range: ByteRange, patience: Patience) -> Result<(), BlockError> {
-        self.inner.write_zeroes(range, patience)
-    }
-}
-
 #[test]
 fn modest_sessions_are_served_after_one_turn_of_a_greedy_one() {
     let ledger = Arc::new(Ledger::default());
     let logged = |who, mebibytes| -> Arc<dyn BlockDevice> {
-        Arc::new(Logged { inner: memory(mebibytes), who, ledger: Arc::clone(&ledger) })
+        let ledger = Arc::clone(&ledger);
+        let device = WatchDevice::new(memory(mebibytes));
+        Arc::new(device.watched(move |at, length| ledger.read(who, at.get(), length.get())))
     };
     let mut rules = Rules { second: Some(logged("modest", 1)), ..Rules::default() };
     rules.config.threads = 1;

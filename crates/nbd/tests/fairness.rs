@@ -3,7 +3,7 @@ mod common;
 
 use std::sync::{Arc, Condvar, Mutex};
 
-use block::{BlockDevice, BlockError, ByteOffset, ByteRange, Geometry, Patience};
+use block::{BlockDevice, WatchDevice};
 use common::devices::Gated;
 use common::{Disk, Lab, OTHER, PATIENCE, memory};
 use nbd::client::{ChangeOptions, Client, ConnectOptions, Event, Request, ServerAddress};
@@ -36,14 +36,14 @@ struct State {
 }
 
 impl Ledger {
-    fn read(&self, who: &'static str, bytes: usize) {
+    fn read(&self, who: &'static str, bytes: u64) {
         let mut state = self.state.lock().unwrap();
         if !state.open && who == "greedy" {
             state.stands = true;
             self.changed.notify_all();
             state = self.changed.wait_while(state, |state| !state.open).unwrap();
         }
-        state.reads.push((who, bytes as u64));
+        state.reads.push((who, bytes));
     }
 
     fn wait_until_it_stands(&self) {
@@ -65,46 +65,13 @@ impl Ledger {
     }
 }
 
-/// A disk whose reads are written down.
-#[derive(Debug)]
-struct Logged {
-    inner: Arc<dyn BlockDevice>,
-    who: &'static str,
-    ledger: Arc<Ledger>,
-}
-
-impl BlockDevice for Logged {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-
-    fn read(&self, at: ByteOffset, buffer: &mut [u8], patience: Patience) -> Result<(), BlockError> {
-        self.ledger.read(self.who, buffer.len());
-        self.inner.read(at, buffer, patience)
-    }
-
-    fn write(&self, at: ByteOffset, data: &[u8], patience: Patience) -> Result<(), BlockError> {
-        self.inner.write(at, data, patience)
-    }
-
-    fn flush(&self, patience: Patience) -> Result<(), BlockError> {
-        self.inner.flush(patience)
-    }
-
-    fn discard(&self, range: ByteRange, patience: Patience) -> Result<(), BlockError> {
-        self.inner.discard(range, patience)
-    }
-
-    fn write_zeroes(&self, range: ByteRange, patience: Patience) -> Result<(), BlockError> {
-        self.inner.write_zeroes(range, patience)
-    }
-}
-
 #[test]
 fn modest_clients_are_served_after_one_turn_of_a_greedy_one() {
     let ledger = Arc::new(Ledger::default());
     let logged = |who, mebibytes| -> Arc<dyn BlockDevice> {
-        Arc::new(Logged { inner: memory(mebibytes), who, ledger: Arc::clone(&ledger) })
+        let ledger = Arc::clone(&ledger);
+        let device = WatchDevice::new(memory(mebibytes));
+        Arc::new(device.watched(move |_, length| ledger.read(who, length.get())))
     };
     let listener = Listener::Tcp(std::net::TcpListener::bind("127.0.0.1:0").unwrap());
     let config = ServerConfig { threads: 1, ..ServerConfig::default() };
