@@ -207,10 +207,15 @@ impl Lab {
     }
 }
 
-/// Runs a program of Debian package `package`, for half a minute at most.
+/// Runs a program of Debian package `package`, for three minutes at most: the limit is there for servers that hang.
 pub(crate) fn run(package: &str, program: &str, arguments: &[&str]) -> Output {
-    let output =
-        Command::new("timeout").arg("30").arg(program).args(arguments).stdin(Stdio::null()).output().unwrap();
+    let output = Command::new("timeout")
+        .arg("180")
+        .arg(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
     // 127 is what `timeout` says when it does not find the program.
     assert_ne!(output.status.code(), Some(127), "{program} is missing: install the Debian package {package}");
     output
