@@ -33,7 +33,7 @@ pub struct Picture {
     pub duration_us: u64,
     /// Bytes that were read, each time anew.
     pub bytes: u64,
-    /// Bytes that were read, in whole pieces, each counted once.
+    /// Bytes that were read, each counted once.
     pub distinct_bytes: u64,
 }
 
@@ -42,7 +42,7 @@ pub struct Picture {
 pub struct Row {
     /// Where it begins, in bytes.
     pub offset: u64,
-    /// How many different bytes of it were read, in whole pieces.
+    /// How many different bytes of it were read.
     pub distinct_bytes: u64,
     /// The bytes that were read in each column.
     pub columns: Vec<u64>,
@@ -79,28 +79,25 @@ pub fn picture(trace: &Trace, cut: Cut) -> Picture {
     };
     let disk_bytes = reads().map(Request::end).max().unwrap_or(0).max(trace.header.disk_bytes).max(1);
     let piece_bytes = PIECE_BYTES.max(disk_bytes.div_ceil(MAX_PIECES));
-    let pieces = touched(reads(), piece_bytes);
+    let ranges = merged(reads());
+    let pieces = touched(&ranges, piece_bytes);
     let cut = Cut {
         columns: cut.columns.clamp(1, MAX_PARTS),
         rows: cut.rows.clamp(1, MAX_PARTS).min(pieces.len().max(1)),
         places: cut.places.clamp(1, MAX_PARTS),
     };
     let mut found = Picture {
-        rows: rows(&pieces, cut, piece_bytes),
+        rows: rows(&pieces, &ranges, cut, piece_bytes),
         places: vec![0; cut.places],
         disk_bytes,
         duration_us: end.saturating_sub(start),
         bytes: 0,
-        distinct_bytes: (pieces.len() as u64).saturating_mul(piece_bytes),
+        distinct_bytes: ranges.iter().map(|(from, to)| to.saturating_sub(*from)).fold(0, u64::saturating_add),
     };
     for request in reads() {
         let column =
             part(request.at_us.saturating_sub(start), found.duration_us.saturating_add(1), cut.columns);
-        let mut at = request.offset;
-        while at < request.end() {
-            let piece = at.checked_div(piece_bytes).unwrap_or(0);
-            let next = piece.saturating_add(1).saturating_mul(piece_bytes).min(request.end());
-            let bytes = next.saturating_sub(at);
+        for (piece, at, bytes) in in_pieces(request.offset, request.end(), piece_bytes) {
             let rank = pieces.binary_search(&piece).unwrap_or(0);
             let row = part(rank as u64, pieces.len() as u64, cut.rows);
             let cell = found.rows.get_mut(row).and_then(|row| row.columns.get_mut(column));
@@ -109,34 +106,54 @@ pub fn picture(trace: &Trace, cut: Cut) -> Picture {
                 *sum = sum.saturating_add(bytes);
             }
             found.bytes = found.bytes.saturating_add(bytes);
-            at = next;
         }
     }
     found
 }
 
-/// The pieces that were read, each once, in their order on the disk.
-fn touched<'a>(reads: impl Iterator<Item = &'a Request>, piece_bytes: u64) -> Vec<u64> {
-    let piece = |at: u64| at.checked_div(piece_bytes).unwrap_or(0);
-    let mut ranges: Vec<(u64, u64)> =
-        reads.map(|read| (piece(read.offset), piece(read.end().saturating_sub(1)))).collect();
+/// What was read, as ranges that do not touch, in their order on the disk.
+fn merged<'a>(reads: impl Iterator<Item = &'a Request>) -> Vec<(u64, u64)> {
+    let mut ranges: Vec<(u64, u64)> = reads.map(|read| (read.offset, read.end())).collect();
     ranges.sort_unstable();
-    let mut pieces: Vec<u64> = Vec::new();
+    let mut merged: Vec<(u64, u64)> = Vec::new();
     for (from, to) in ranges {
-        let fresh = pieces.last().map_or(from, |last| from.max(last.saturating_add(1)));
-        pieces.extend(fresh..=to);
+        match merged.last_mut() {
+            Some((_, end)) if from <= *end => *end = to.max(*end),
+            _ => merged.push((from, to)),
+        }
     }
+    merged
+}
+
+/// A range cut at the edges of pieces: the piece, where its part begins, and how long that is.
+fn in_pieces(from: u64, to: u64, piece_bytes: u64) -> impl Iterator<Item = (u64, u64, u64)> {
+    let piece = move |at: u64| at.checked_div(piece_bytes).unwrap_or(0);
+    (piece(from)..=piece(to.saturating_sub(1))).map(move |piece| {
+        let start = piece.saturating_mul(piece_bytes);
+        let at = start.max(from);
+        (piece, at, start.saturating_add(piece_bytes).min(to).saturating_sub(at))
+    })
+}
+
+/// The pieces that were read, each once, in their order on the disk.
+fn touched(ranges: &[(u64, u64)], piece_bytes: u64) -> Vec<u64> {
+    let pieces = ranges.iter().flat_map(|(from, to)| in_pieces(*from, *to, piece_bytes));
+    let mut pieces: Vec<u64> = pieces.map(|(piece, _, _)| piece).collect();
+    pieces.dedup();
     pieces
 }
 
-fn rows(pieces: &[u64], cut: Cut, piece_bytes: u64) -> Vec<Row> {
+fn rows(pieces: &[u64], ranges: &[(u64, u64)], cut: Cut, piece_bytes: u64) -> Vec<Row> {
     let mut rows = vec![Row { columns: vec![0; cut.columns], ..Row::default() }; cut.rows];
-    for (rank, piece) in pieces.iter().enumerate() {
-        if let Some(row) = rows.get_mut(part(rank as u64, pieces.len() as u64, cut.rows)) {
-            if row.distinct_bytes == 0 {
-                row.offset = piece.saturating_mul(piece_bytes);
+    for (from, to) in ranges {
+        for (piece, at, bytes) in in_pieces(*from, *to, piece_bytes) {
+            let rank = pieces.binary_search(&piece).unwrap_or(0);
+            if let Some(row) = rows.get_mut(part(rank as u64, pieces.len() as u64, cut.rows)) {
+                if row.distinct_bytes == 0 {
+                    row.offset = at;
+                }
+                row.distinct_bytes = row.distinct_bytes.saturating_add(bytes);
             }
-            row.distinct_bytes = row.distinct_bytes.saturating_add(piece_bytes);
         }
     }
     rows
@@ -173,7 +190,7 @@ mod tests {
         assert_eq!(found.rows[0].columns, [65_536, 0, 512, 0]);
         assert_eq!(found.rows[1].columns, [0, 0, 0, 4096]);
         assert_eq!(found.places, [66_048, 0, 0, 0, 0, 0, 0, 4096]);
-        assert_eq!((found.bytes, found.distinct_bytes, found.duration_us), (70_144, 131_072, 99));
+        assert_eq!((found.bytes, found.distinct_bytes, found.duration_us), (70_144, 69_632, 99));
         assert_eq!(found.rows[0].bytes(), 66_048);
     }
 

@@ -78,11 +78,16 @@
     const shown = form.querySelector(".same-as code");
     const show = () => {
       const words = [form.dataset.command];
-      for (const field of form.querySelectorAll("[data-word]")) { if (field.value) { words.push(word(field.value)); } }
-      for (const field of form.querySelectorAll("[data-key]")) {
-        const value = field.type === "checkbox" ? (field.checked ? "true" : "") : field.value.trim();
-        if (value !== (field.dataset.was || "")) { words.push(word(field.dataset.key + "=" + (field.selectedOptions && value ? field.selectedOptions[0].dataset.name || value : value))); }
-      }
+      const said = (field) => {
+        if (field.type === "checkbox") { return field.checked ? "true" : ""; }
+        if (field.selectedOptions) { return field.value && (field.selectedOptions[0].dataset.name || field.value); }
+        const text = field.value.trim();
+        return "list" in field.dataset ? text.split(/[\s,]+/).filter(Boolean).join(",") : text;
+      };
+      const changed = (field) => (field.type === "checkbox" ? (field.checked ? "true" : "") : field.value.trim()) !== (field.dataset.was || "");
+      for (const field of form.querySelectorAll("[data-word]")) { if (field.value) { words.push(word(said(field))); } }
+      for (const field of form.querySelectorAll("[data-flag]")) { if (said(field)) { words.push(field.dataset.flag, word(said(field))); } }
+      for (const field of form.querySelectorAll("[data-key]")) { if (changed(field)) { words.push(word(field.dataset.key + "=" + (field.type === "checkbox" ? String(field.checked) : said(field)))); } }
       shown.textContent = words.join(" ");
     };
     form.addEventListener("input", show);

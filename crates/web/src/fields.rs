@@ -68,6 +68,29 @@ pub(crate) fn encode(text: &str) -> String {
     encoded
 }
 
+/// Units of sizes, the largest first.
+const UNITS: [(&str, u64); 5] =
+    [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+
+/// A size as people write it: `10 GiB`, `512MiB`, `4096`. `None`: it is none.
+pub(crate) fn size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit.trim() {
+        "" => 1,
+        unit => UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).map(|(_, unit)| *unit)?,
+    };
+    number.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+/// The same number of bytes in the largest unit that tells it without a rest.
+pub(crate) fn exact(bytes: u64) -> String {
+    let fits = |(_, unit): &&(&str, u64)| bytes > 0 && bytes.checked_rem(*unit) == Some(0);
+    let (name, unit) = UNITS.iter().find(fits).copied().unwrap_or(("B", 1));
+    format!("{} {name}", bytes.checked_div(unit).unwrap_or(0))
+}
+
 fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -101,6 +124,17 @@ mod tests {
         let fields = Fields::parse("a=%ff&b=%4&c&=x&d=1+2&d=3&&");
         assert_eq!((fields.get("a"), fields.get("d")), ("", "1 2"));
         assert_eq!(fields.all("d").collect::<Vec<_>>(), ["1 2", "3"]);
+    }
+
+    #[test]
+    fn sizes_are_read_as_they_were_written() {
+        for (text, bytes) in [("10 GiB", 10 << 30), ("1537 MiB", 1537 << 20), ("7 B", 7), ("0 B", 0)] {
+            assert_eq!((size(text), exact(bytes)), (Some(bytes), text.to_owned()));
+        }
+        assert_eq!((size("512mib"), size("4096")), (Some(512 << 20), Some(4096)));
+        for bad in ["", "GiB", "1.5 GiB", "10 GB", "99999999999 TiB", "-1"] {
+            assert_eq!(size(bad), None, "{bad}");
+        }
     }
 
     #[test]

@@ -35,6 +35,7 @@ mod ask;
 mod assets;
 mod board;
 mod boot;
+mod commands;
 mod door;
 mod fields;
 mod frame;
@@ -57,6 +58,7 @@ use tokio::sync::watch;
 
 use board::Board;
 
+pub use commands::every_command;
 pub use door::router;
 
 /// What the pages are made of.

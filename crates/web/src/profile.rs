@@ -5,6 +5,7 @@ use trace::picture::{Cut, Picture, Row, picture};
 use trace::summary::{Group, Summary, summary};
 use trace::{Kind, Stage, Trace};
 
+use crate::fields::exact;
 use crate::markup::{bytes, count, milliseconds};
 
 /// How the map is cut. Its cells are near what an eye tells apart on a page.
@@ -62,7 +63,7 @@ impl Profile {
                 }
             } }
             p.axis.small { span { "start" } span { "time →" } span { (seconds(found.duration_us)) } span { "how often →" } }
-            p.small { "Top: " (bytes(found.rows.first().map_or(0, |row| row.offset))) ", bottom: " (bytes(found.rows.last().map_or(0, |row| row.offset))) " from the start of the disk. The darker a cell, the more was read there then; the bars tell how often each part was read." }
+            p.small { "Top: " (bytes(found.rows.first().map_or(0, |row| row.offset))) ", bottom: " (bytes(found.rows.last().map_or(0, |row| row.offset))) " from the start of the disk. The stronger the colour of a cell, the more was read there then; the bars tell how often each part was read." }
             h3 { "On the whole disk of " (bytes(found.disk_bytes)) }
             svg.places viewBox=(format!("0 0 {} 16", CUT.places)) preserveAspectRatio="none" aria-hidden="true" {
                 @let most = found.places.iter().copied().max().unwrap_or(0);
@@ -139,7 +140,7 @@ impl Profile {
     fn hot(&self) -> Markup {
         html! { section.panel { h2 { "Read most" }
             table { thead { tr { th { "From" } th { "Reads" } th { "Bytes" } } } tbody { @for hot in &self.summary.hot { tr {
-                td.number { (bytes(hot.offset)) } td.number { (count(hot.reads)) } td.number { (bytes(hot.bytes)) }
+                td.number { (exact(hot.offset)) } td.number { (count(hot.reads)) } td.number { (bytes(hot.bytes)) }
             } } } }
             @if !self.summary.pauses.is_empty() {
                 h3 { "Longest pauses" }
@@ -222,7 +223,7 @@ mod tests {
             "38 %",
             "up to 64.0 KiB",
             "1.0 GiB",
-            "each part <b>2.1</b> times",
+            "each part <b>3.4</b> times",
         ] {
             assert!(text.contains(shown), "{shown:?} is missing in {text}");
         }

@@ -32,6 +32,18 @@ pub(crate) struct Named {
     pub(crate) name: String,
     #[serde(default)]
     pub(crate) site: Option<Reference>,
+    #[serde(default)]
+    pub(crate) store: Option<Reference>,
+}
+
+impl Named {
+    /// With what it is in, as a command names it: a collection with its site, a vDisk with its store.
+    pub(crate) fn full(&self) -> String {
+        match self.site.as_ref().or(self.store.as_ref()) {
+            Some(within) => format!("{}/{}", within.name, self.name),
+            None => self.name.clone(),
+        }
+    }
 }
 
 /// A target device.
@@ -100,6 +112,15 @@ pub(crate) struct Version {
     pub(crate) released_at: Option<String>,
     pub(crate) length_bytes: Option<u64>,
     pub(crate) disk_bytes: Option<u64>,
+}
+
+impl Version {
+    /// Whether production devices get it later.
+    pub(crate) fn is_scheduled(&self) -> bool {
+        let at = self.released_at.as_deref().and_then(|at| at.parse::<farm::model::Timestamp>().ok());
+        let now_ms = crate::markup::now_us().checked_div(1000).unwrap_or(0);
+        self.access == "production" && at.is_some_and(|at| u64::try_from(at.ms()).is_ok_and(|at| at > now_ms))
+    }
 }
 
 /// Work that takes longer.

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 mod backup;
+#[cfg(test)]
+mod console_lines;
 mod doctor;
 mod farm;
 mod image;

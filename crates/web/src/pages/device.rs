@@ -89,7 +89,7 @@ fn whole(data: &Data, path: &str) -> Markup {
             }
             section.panel { h2 { "Its last day" } (strip(data.boots.iter().flatten())) p.axis.small { span { "24 hours ago" } span { "now" } } }
             div.columns { (facts(data)) (personality(device)) }
-            section.panel { h2 { "Moving" }
+            section.panel { h2 { "Throughput" }
                 // Kept as it is while the rest is renewed: htmx moves what is preserved.
                 div.chart #device-chart hx-preserve="true" data-chart=(format!("{}/rates", paths::device(device.id))) { p.small { "The last five minutes; the chart needs JavaScript." } }
             }

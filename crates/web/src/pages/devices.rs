@@ -15,9 +15,10 @@ use crate::answer::{Answer, Page};
 use crate::ask::{Ask, Refusal};
 use crate::board::Statuses;
 use crate::boot::Boot;
+use crate::commands;
 use crate::door::{Route, Visit, next};
 use crate::fields::Fields;
-use crate::markup::{badge, link, name, same_as, several, status_badge, token, visible, word};
+use crate::markup::{badge, link, name, same_as, several, status_badge, token, visible};
 use crate::paths;
 use crate::said::Said;
 use crate::wire::{Device, List, Named};
@@ -193,11 +194,13 @@ fn filters(data: &Data) -> Markup {
         label { "Text" input type="search" name="q" value=(query.get("q")) placeholder="name, address, MAC"; }
         label { "State" select name="state" { (option("state", "", "any"))
             @for state in ["ready", "first stage", "second stage", "waiting", "disconnected", "off"] { (option("state", state, state)) } } }
+        details open[["kind", "vdisk", "collection", "enabled", "filter"].iter().any(|field| !query.get(field).is_empty())] { summary { "More filters" } div.filters {
         label { "Kind" select name="kind" { (option("kind", "", "any")) @for kind in ["production", "test", "maintenance"] { (option("kind", kind, kind)) } } }
         label { "vDisk" select name="vdisk" { (option("vdisk", "", "any")) @for vdisk in &data.vdisks { (option("vdisk", &vdisk.id.to_string(), &vdisk.name)) } } }
         label { "Collection" select name="collection" { (option("collection", "", "any")) @for collection in &data.collections { (option("collection", &collection.id.to_string(), &collection.name)) } } }
         label { "Enabled" select name="enabled" { (option("enabled", "", "any")) (option("enabled", "yes", "yes")) (option("enabled", "no", "no")) } }
         label.wide { "Filter" input name="filter" value=(query.get("filter")) placeholder=r#"name ~ "lab-*" and not disabled"# aria-invalid=[data.bad_filter.as_ref().map(|_| "true")]; }
+        } }
         @if !query.get("site").is_empty() { input type="hidden" name="site" value=(query.get("site")); }
         span.buttons { button.primary { "Filter" } " " a.button href=(paths::DEVICES) { "Clear" } }
     } }
@@ -278,8 +281,8 @@ fn bulk(data: &Data) -> Markup {
             option value="reset" { "forget the boot, end sessions" }
             option value="delete" { "delete" }
         }
-        select name="vdisk" aria-label="vDisk to assign" { option value="" { "– vDisk –" } @for vdisk in &data.vdisks { option value=(vdisk.id) { (visible(&vdisk.name)) } } }
-        select name="collection" aria-label="Collection to move to" { option value="" { "– collection –" } @for collection in &data.collections { option value=(collection.id) { (visible(&collection.name)) } } }
+        select name="vdisk" aria-label="vDisk to assign" { option value="" { "– vDisk –" } @for vdisk in &data.vdisks { option value=(vdisk.id) { (visible(&vdisk.full())) } } }
+        select name="collection" aria-label="Collection to move to" { option value="" { "– collection –" } @for collection in &data.collections { option value=(collection.id) { (visible(&collection.full())) } } }
         button { "Go on…" }
     } }
 }
@@ -358,14 +361,14 @@ impl What {
 
     /// The command that does it to one device.
     fn command(&self, device: &str, form: &Fields) -> String {
-        let (device, target) = (word(device), word(form.get("target")));
+        let target = form.get("target");
         match self {
-            Self::Assign(_) => format!("headwater device set {device} disks={target}"),
-            Self::Move(_) => format!("headwater device set {device} collection={target}"),
-            Self::Enable(enabled) => format!("headwater device set {device} disabled={}", !enabled),
-            Self::Wake => format!("headwater device wake {device}"),
-            Self::Reset => format!("headwater device reset {device}"),
-            Self::Delete => format!("headwater device delete {device}"),
+            Self::Assign(_) => commands::assign(device, target),
+            Self::Move(_) => commands::move_to(device, target),
+            Self::Enable(enabled) => commands::enable(device, *enabled),
+            Self::Wake => commands::device("wake", device),
+            Self::Reset => commands::device("reset", device),
+            Self::Delete => commands::device("delete", device),
         }
     }
 }
@@ -426,8 +429,8 @@ fn sentence(text: &str) -> String {
 
 async fn confirm(visit: &Visit, what: &What, ids: &[&str], back: &str) -> Result<Answer, Refusal> {
     let target = match what {
-        What::Assign(id) => visit.ask.get::<Named>(&format!("/v1/vdisks/{id}")).await?.name,
-        What::Move(id) => visit.ask.get::<Named>(&format!("/v1/collections/{id}")).await?.name,
+        What::Assign(id) => visit.ask.get::<Named>(&format!("/v1/vdisks/{id}")).await?.full(),
+        What::Move(id) => visit.ask.get::<Named>(&format!("/v1/collections/{id}")).await?.full(),
         What::Enable(_) | What::Wake | What::Reset | What::Delete => String::new(),
     };
     let form = visit.form.with("target", &target);

@@ -19,6 +19,8 @@ pub(crate) mod tasks;
 mod vdisk;
 mod vdisks;
 
+pub(crate) use objects::{FormField, form_fields};
+
 use axum::http::StatusCode;
 
 use crate::answer::Answer;

@@ -185,7 +185,7 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
         h1 { "Overview" }
         (parts(&data))
         section.panel {
-            h2 { "Moving" }
+            h2 { "Throughput" }
             div.chart data-chart=(paths::RATES) { p.small { "The last ten minutes; the chart needs JavaScript." } }
         }
     };
@@ -292,7 +292,7 @@ fn servers(data: &Data) -> Markup {
                     dt { "Sessions" } dd { (count(status.sessions)) @if let Some(most) = server.max_devices { ", of " (most) " devices at most" } }
                     // What is known of the devices of a part of the farm is not what a server does.
                     @if data.all {
-                        dt { "Moving" } dd { (rate(rates.read_bytes + rates.written_bytes)) ", " (format!("{:.0}", rates.requests)) " requests/s" }
+                        dt { "Throughput" } dd { (rate(rates.read_bytes + rates.written_bytes)) ", " (format!("{:.0}", rates.requests)) " requests/s" }
                         dt { "Processors" } dd { (format!("{:.1}", rates.processors)) " of " (status.process.processors) " busy with it" }
                     }
                     dt { "Memory" } dd { (bytes(status.process.memory_bytes)) }

@@ -7,9 +7,10 @@ use serde::Deserialize;
 
 use crate::answer::{Answer, Page};
 use crate::ask::{Ask, Refusal};
+use crate::commands;
 use crate::door::{Route, Visit};
 use crate::fields::{Fields, encode};
-use crate::markup::{badge, count, link, same_as, token, visible, word};
+use crate::markup::{badge, count, link, same_as, token, visible};
 use crate::paths;
 use crate::profile::Profile;
 use crate::said::Said;
@@ -152,7 +153,7 @@ async fn of_device(visit: Visit) -> Result<Answer, Refusal> {
     let body = html! {
         h1 { "What " (link(&paths::device(device.id), &device.name)) " reads " (state(&found)) }
         (picture)
-        (same_as(&format!("headwater trace show {}", word(&found.file))))
+        (same_as(&commands::trace_show(&found.file)))
     };
     Ok(Page::new(format!("What {} reads", device.name), "Devices", body).into())
 }
@@ -206,7 +207,7 @@ fn how(visit: &Visit, vdisk: &Vdisk) -> Markup {
         p { "Of the devices that run it now, none was recorded since this server started." }
         p { "On the page of " a href=(devices) { "one of its devices" } ", choose “Record the next boot” and start the device: its reads then stand here as a map of the disk." }
         @if may.is_err() { p.small { "Recording takes the role operator." } }
-        (same_as("headwater trace record DEVICE --next-boot --until-ready --to FILE"))
+        (same_as(commands::TRACE_RECORD))
     } }
 }
 

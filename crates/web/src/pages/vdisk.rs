@@ -10,9 +10,10 @@ use super::vdisks::access;
 use crate::answer::{Answer, Page};
 use crate::ask::Refusal;
 use crate::board::Statuses;
+use crate::commands;
 use crate::door::{Route, Visit};
 use crate::fields::{Fields, encode};
-use crate::markup::{badge, bytes, link, moment, name, same_as, several, token, visible, word};
+use crate::markup::{badge, bytes, link, moment, name, same_as, several, token, visible};
 use crate::paths;
 use crate::said::Said;
 use crate::wire::{List, Vdisk, Version};
@@ -127,20 +128,31 @@ fn version_panel(visit: &Visit, data: &Data, version: &Version) -> Markup {
     html! { section.panel {
         h3 { "Version " (version.number) " " (access(&version.access)) " "
             @if version.state != "ready" { (badge(if version.state == "making" { "busy" } else { "bad" }, &version.state)) " " }
+            @if version.is_scheduled() { (badge("busy", "not yet released")) " " }
             @if data.vdisk.held_at == Some(version.number) { (badge("warn", "held")) } }
         p { (version.kind.replace('-', " ")) @if let Some(parent) = version.parent { " on version " (parent) } ", made " (moment(&version.made_at))
-            @if let Some(released) = &version.released_at { ", released " (moment(released)) } ". " (visible(&version.comment)) }
+            @if let Some(released) = &version.released_at { ", released " (moment(released)) " UTC" } ". " (visible(&version.comment)) }
         p.small { code { (visible(&version.file)) } " " (version.length_bytes.map(bytes).unwrap_or_default()) }
         @if !runners.is_empty() { p { (badge("good", &several(runners.len() as u64, "device"))) " run it: " @for device in runners.iter().take(12) { (link(&paths::device_named(device), device)) " " } @if runners.len() > 12 { "and " (runners.len().saturating_sub(12)) " more" } } }
         div.actions {
             @if version.access == "maintenance" { (act("promote-test", "Promote to test…")) }
             @if version.access != "production" { (act("promote-production", "Promote to production…")) }
+            @if version.is_scheduled() { (act("schedule", "Move the release…")) }
             @if version.access == "production" && data.vdisk.held_at != Some(version.number) { (act("hold", "Hold production here…")) }
             @if version.access == "production" && newest { (act("revert-test", "Back to test…")) }
             @if version.access == "test" && newest { (act("revert-maintenance", "Back to maintenance…")) }
             (act("delete", "Delete…"))
         }
     } }
+}
+
+/// The field of a dialog that asks for a moment.
+const RELEASE_AT: &str = "release_at";
+
+/// A moment as a browser's field for it says it (HTML §4.10.5.1.11), `2026-12-24T22:00`, as the API takes it.
+fn moment_of(text: &str) -> String {
+    let seconds = if text.len() == "2026-12-24T22:00".len() { ":00" } else { "" };
+    if text.ends_with('Z') { text.to_owned() } else { format!("{text}{seconds}Z") }
 }
 
 /// What is to be done with a vDisk or a version of it.
@@ -176,11 +188,11 @@ impl Step {
         let comment = Some(("comment", "Remark"));
         let newest = data.versions.first().map_or(0, |version| version.number);
         Ok(match what {
-            "new" => Self { asks: comment, ..of_vdisk("New version of", format!("A version under maintenance is made on version {newest}. One maintenance device boots it and writes to it; the other devices see nothing of it until it is promoted."), "versions", json!({}), format!("headwater version create {}", word(&full))) },
-            "merge-updates" => Self { asks: comment, ..of_vdisk("Merge the updates of", "The updates since the last base become one version, beside what devices boot. Devices that run go on; the old versions become obsolete and can then be deleted.".to_owned(), "merge", json!({"kind": "updates"}), format!("headwater vdisk merge {}", word(&full))) },
-            "merge-base" => Self { asks: comment, ..of_vdisk("Merge into a new base of", "All versions become one whole image, which takes the room of the disk's contents once more. Devices that run go on; the old versions become obsolete.".to_owned(), "merge", json!({"kind": "base"}), format!("headwater vdisk merge {} --base", word(&full))) },
-            "release" => of_vdisk("Release the hold on", format!("{} boot the newest released version again, at their next boot.", several(data.production, "production device")), "hold", json!({"version": null}), format!("headwater vdisk release {}", word(&full))),
-            "delete-obsolete" => Self { dangerous: true, ..of_vdisk("Delete obsolete versions of", "All versions that nothing needs any more since they were merged go, with their files.".to_owned(), "delete-obsolete", Value::Null, format!("headwater vdisk delete-obsolete {}", word(&full))) },
+            "new" => Self { asks: comment, ..of_vdisk("New version of", format!("A version under maintenance is made on version {newest}. One maintenance device boots it and writes to it; the other devices see nothing of it until it is promoted."), "versions", json!({}), commands::new_version(&full)) },
+            "merge-updates" => Self { asks: comment, ..of_vdisk("Merge the updates of", "The updates since the last base become one version, beside what devices boot. Devices that run go on; the old versions become obsolete and can then be deleted.".to_owned(), "merge", json!({"kind": "updates"}), commands::vdisk("merge", &full)) },
+            "merge-base" => Self { asks: comment, ..of_vdisk("Merge into a new base of", "All versions become one whole image, which takes the room of the disk's contents once more. Devices that run go on; the old versions become obsolete.".to_owned(), "merge", json!({"kind": "base"}), commands::merge_base(&full)) },
+            "release" => of_vdisk("Release the hold on", format!("{} boot the newest released version again, at their next boot.", several(data.production, "production device")), "hold", json!({"version": null}), commands::vdisk("release", &full)),
+            "delete-obsolete" => Self { dangerous: true, ..of_vdisk("Delete obsolete versions of", "All versions that nothing needs any more since they were merged go, with their files.".to_owned(), "delete-obsolete", Value::Null, commands::vdisk("delete-obsolete", &full)) },
             what => {
                 let version = data.version(number).ok_or_else(|| Refusal::not_found(format!("vDisk {:?} has no version {number:?}", vdisk.name)))?;
                 Self::of_version(data, version, what)?
@@ -190,7 +202,7 @@ impl Step {
 
     fn of_version(data: &Data, version: &Version, what: &str) -> Result<Self, Refusal> {
         let (number, vdisk) = (version.number, &data.vdisk);
-        let full = word(&format!("{}/{}/{number}", vdisk.store.name, vdisk.name));
+        let full = format!("{}/{}/{number}", vdisk.store.name, vdisk.name);
         let runners = data.runners(Some(number)).len() as u64;
         let step = |title: &str, effect: String, path: &str, body: Value, command: String| Self {
             title: format!("{title} version {number} of {}", vdisk.name),
@@ -211,10 +223,10 @@ impl Step {
                 format!("{test} boot version {number} at their next boot. It never changes from here on."),
                 "/promote",
                 json!({"to": "test"}),
-                format!("headwater version promote {full} test"),
+                commands::version_to("promote", &full, "test"),
             ),
             "promote-production" => Self {
-                asks: Some(("release_at", "Released at (2026-12-24T22:00:00Z); empty: now")),
+                asks: Some((RELEASE_AT, "Released at, UTC (empty: now)")),
                 ..step(
                     "Promote to production:",
                     format!(
@@ -222,7 +234,17 @@ impl Step {
                     ),
                     "/promote",
                     json!({"to": "production"}),
-                    format!("headwater version promote {full} production"),
+                    commands::version_to("promote", &full, "production"),
+                )
+            },
+            "schedule" => Self {
+                asks: Some((RELEASE_AT, "Released at, UTC")),
+                ..step(
+                    "Move the release of",
+                    format!("{production} boot version {number} at their first boot after that moment."),
+                    "/schedule",
+                    json!({}),
+                    commands::schedule(&full),
                 )
             },
             "hold" => Self {
@@ -235,7 +257,7 @@ impl Step {
                     ),
                     "",
                     json!({"version": number}),
-                    format!("headwater vdisk hold {} {number}", word(&vdisk.name)),
+                    commands::hold(&full),
                 )
             },
             "revert-test" => Self {
@@ -248,7 +270,7 @@ impl Step {
                     ),
                     "/revert",
                     json!({"to": "test"}),
-                    format!("headwater version revert {full} test"),
+                    commands::version_to("revert", &full, "test"),
                 )
             },
             "revert-maintenance" => Self {
@@ -260,7 +282,7 @@ impl Step {
                     ),
                     "/revert",
                     json!({"to": "maintenance"}),
-                    format!("headwater version revert {full} maintenance"),
+                    commands::version_to("revert", &full, "maintenance"),
                 )
             },
             "delete" => Self {
@@ -275,7 +297,7 @@ impl Step {
                     ),
                     "",
                     Value::Null,
-                    format!("headwater version delete {full}"),
+                    commands::delete_version(&full),
                 )
             },
             _ => {
@@ -300,7 +322,7 @@ async fn ask(visit: Visit) -> Result<Answer, Refusal> {
             input type="hidden" name="what" value=(what);
             input type="hidden" name="version" value=(number);
             input type="hidden" name="tag" value=(step.tag);
-            @if let Some((field, label)) = step.asks { label { (label) input name=(field); } }
+            @if let Some((field, label)) = step.asks { label { (label) input name=(field) type=(if field == RELEASE_AT { "datetime-local" } else { "text" }); } }
             span.buttons { a.button href=(paths::vdisk(data.vdisk.id)) autofocus { "Cancel" } " " button class=(if step.dangerous { "danger" } else { "primary" }) { "Do it" } }
         }
         (same_as(&step.command))
@@ -314,6 +336,7 @@ async fn carry_out(visit: Visit) -> Result<Answer, Refusal> {
     if let (Some((field, _)), Some(body)) = (step.asks, step.body.as_object_mut()) {
         let text = visit.form.get(field).trim();
         if !text.is_empty() {
+            let text = if field == RELEASE_AT { moment_of(text) } else { text.to_owned() };
             body.insert(field.to_owned(), json!(text));
         }
     }

@@ -6,3 +6,4 @@ mod farm;
 mod objects;
 mod shown;
 mod wizards;
+mod snapshots;

@@ -5,12 +5,13 @@ use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
 use super::list::kind;
-use super::{Field, Input, Kind, told};
+use super::{Field, FormField, Input, Kind, told};
 use crate::answer::{Answer, Page};
 use crate::ask::{Ask, Refusal};
+use crate::commands;
 use crate::door::Visit;
-use crate::fields::{Fields, encode};
-use crate::markup::{name, same_as, several, token, visible, word};
+use crate::fields::{Fields, encode, exact, size};
+use crate::markup::{name, same_as, several, token, visible};
 use crate::paths;
 use crate::said::Said;
 use crate::wire::{List, Named};
@@ -25,6 +26,8 @@ struct Data {
     action: String,
     /// The name of the object that is changed; `None`: a new one.
     of: Option<String>,
+    /// As the command line calls it.
+    called: String,
     /// Values as fields hold them.
     values: Fields,
     /// What they were when the form was made.
@@ -55,6 +58,7 @@ async fn new_form(visit: &Visit, values: Fields, failed: Option<Refusal>) -> Res
         kind,
         action: format!("/{}/new", kind.path),
         of: None,
+        called: String::new(),
         values,
         was: Fields::default(),
         revision: String::new(),
@@ -71,7 +75,7 @@ pub(super) async fn make(visit: Visit) -> Result<Answer, Refusal> {
     for field in kind.fields {
         let text = visit.form.get(field.name).trim();
         if !text.is_empty() {
-            body.insert(field.name.to_owned(), value(field.input, text)?);
+            put(&mut body, field.name, value(field.input, text)?);
         }
     }
     if kind.path == "users" {
@@ -127,6 +131,7 @@ async fn edit_form(
         kind,
         action: visit.path.clone(),
         of: Some(object.get("name").map_or_else(|| visit.parameter("object").to_owned(), told)),
+        called: commands::name_of(object),
         values,
         was: held(kind, object),
         revision: object.get("revision").map(told).unwrap_or_default(),
@@ -140,7 +145,7 @@ async fn edit_form(
 /// The values of an object, as fields hold them.
 fn held(kind: &Kind, object: &Value) -> Fields {
     kind.fields.iter().fold(Fields::default(), |fields, field| {
-        let value = object.get(field.name).unwrap_or(&Value::Null);
+        let value = object.pointer(&format!("/{}", field.name.replace('.', "/"))).unwrap_or(&Value::Null);
         let text = match (field.input, value) {
             (_, Value::Null) => String::new(),
             (Input::Flag, value) => {
@@ -152,6 +157,14 @@ fn held(kind: &Kind, object: &Value) -> Fields {
             }
             (Input::Object(_), value) => value.get("id").map(told).unwrap_or_default(),
             (Input::Disk, value) => value.pointer("/0/vdisk/id").map(told).unwrap_or_default(),
+            (Input::Size, value) => value.as_u64().map(exact).unwrap_or_default(),
+            (Input::Paths, Value::Array(paths)) => {
+                let path = |path: &Value| {
+                    let part = |pointer: &str| path.pointer(pointer).map(told).unwrap_or_default();
+                    format!("{}:{}", part("/server/name"), part("/path"))
+                };
+                paths.iter().map(path).collect::<Vec<_>>().join(" ")
+            }
             (Input::Words, Value::Array(words)) => words.iter().map(told).collect::<Vec<_>>().join(" "),
             (_, Value::String(text)) => text.clone(),
             (_, value) => told(value),
@@ -170,11 +183,11 @@ pub(super) async fn change(visit: Visit) -> Result<Answer, Refusal> {
         }
         let changed = match (field.input, text) {
             (Input::Flag, text) => json!(text == "true"),
-            (Input::Words | Input::Disk, "") => json!([]),
+            (Input::Words | Input::Disk | Input::Paths, "") => json!([]),
             (_, "") => Value::Null,
             (input, text) => value(input, text)?,
         };
-        patch.insert(field.name.to_owned(), changed);
+        put(&mut patch, field.name, changed);
     }
     let path = format!("/v1/{}/{}", kind.path, encode(visit.parameter("object")));
     let revision = visit.form.get("revision");
@@ -201,6 +214,21 @@ pub(super) async fn change(visit: Visit) -> Result<Answer, Refusal> {
         data.revision = revision.to_owned();
     }
     Ok(page(&data, status))
+}
+
+/// Sets a property; what a dot leads into stands in an object of its own.
+fn put(object: &mut Map<String, Value>, name: &str, value: Value) {
+    match name.split_once('.') {
+        None => {
+            object.insert(name.to_owned(), value);
+        }
+        Some((first, rest)) => {
+            let inner = object.entry(first).or_insert_with(|| json!({}));
+            if let Some(inner) = inner.as_object_mut() {
+                put(inner, rest, value);
+            }
+        }
+    }
 }
 
 fn was(field: &Field) -> String {
@@ -250,6 +278,22 @@ fn value(input: Input, text: &str) -> Result<Value, Refusal> {
         Input::Flag => json!(text == "true"),
         Input::Number | Input::Object(_) => json!(number()?),
         Input::Disk => json!([{ "vdisk": number()? }]),
+        Input::Size => {
+            let bad =
+                || Refusal::new(StatusCode::BAD_REQUEST, format!("{text:?} is no size such as \"10 GiB\""));
+            json!(size(text).ok_or_else(bad)?)
+        }
+        Input::Paths => {
+            let path = |word: &str| {
+                let (server, path) = word.split_once(':').ok_or_else(|| {
+                    let why = format!("{word:?} is not SERVER:/folder");
+                    Refusal::new(StatusCode::BAD_REQUEST, why)
+                })?;
+                Ok(json!({ "server": server, "path": path }))
+            };
+            let words = text.split([',', ' ', '\n', '\r', '\t']).filter(|word| !word.is_empty());
+            json!(words.map(path).collect::<Result<Vec<_>, Refusal>>()?)
+        }
         Input::Words => {
             let words = text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
             json!(words.collect::<Vec<_>>())
@@ -280,19 +324,19 @@ fn page(data: &Data, status: StatusCode) -> Answer {
         Some(of) => format!("Edit {} {of}", data.kind.one),
     };
     let command = match &data.of {
-        None => format!("headwater {} create", data.kind.noun),
-        Some(of) => format!("headwater {} set {}", data.kind.noun, word(of)),
+        None => commands::create(data.kind.cli, data.kind.noun),
+        Some(_) => commands::set(data.kind.cli, data.kind.noun, &data.called),
     };
     let body = html! {
         h1 { (visible(&title)) }
         @if !data.conflicts.is_empty() || data.failed.as_ref().is_some_and(|failed| failed.status == StatusCode::PRECONDITION_FAILED) { (conflict(data)) }
         @else if let Some(failed) = &data.failed { p.said.bad role="alert" { (visible(&failed.answer.message)) @if let Some(hint) = &failed.answer.hint { " " (visible(hint)) } } }
-        form.stack method="post" action=(data.action) data-command=[(!data.kind.noun.is_empty()).then_some(&command)] {
+        form.stack method="post" action=(data.action) data-command=[&command] {
             (token(&data.token))
             input type="hidden" name="revision" value=(data.revision);
             @for field in data.fields() { (input(data, field)) @if data.of.is_some() { input type="hidden" name=(was(field)) value=(data.was.get(field.name)); } }
             span.buttons { button.primary { (if data.of.is_some() { "Change" } else { "Make" }) } " " a.button href=(format!("/{}", data.kind.path)) { "Cancel" } }
-            @if !data.kind.noun.is_empty() { (same_as(&format!("{command} KEY=VALUE …"))) }
+            @if let Some(command) = &command { (same_as(&format!("{command} …"))) }
         }
     };
     Page::new(title, data.kind.title, body).status(status).into()
@@ -318,8 +362,15 @@ fn input(data: &Data, field: &Field) -> Markup {
         .is_some_and(|bad| bad.split(['[', '.']).next() == Some(field.name));
     let bad = is_bad.then_some("true");
     let was = data.was.get(field.name);
-    let key = (field.name != "name" || data.of.is_some()).then_some(field.name);
-    let first = (field.name == "name" && data.of.is_none()).then_some("");
+    let new = data.of.is_none();
+    let (mut key, mut first, mut flag) = (None, None, None);
+    match data.kind.in_command(field) {
+        Some(FormField::Word(_)) if new => first = Some(""),
+        Some(FormField::Word(_)) => key = Some(field.name),
+        Some(FormField::Key(name, _)) => key = Some(name),
+        Some(FormField::Flag(name, _)) => flag = Some(name),
+        None => {}
+    }
     let options = |of: &str| {
         data.choices
             .iter()
@@ -329,20 +380,21 @@ fn input(data: &Data, field: &Field) -> Markup {
     };
     let select = |of: &str| {
         html! {
-            select name=(field.name) aria-invalid=[bad] data-key=[key] data-was=(was) { option value="" { "–" } @for named in options(of) {
-                option value=(named.id) data-name=(named.name) selected[named.id.to_string() == value] { (visible(&named.name)) }
+            select name=(field.name) aria-invalid=[bad] data-key=[key] data-word=[first] data-flag=[flag] data-was=(was) { option value="" { "–" } @for named in options(of) {
+                option value=(named.id) data-name=(named.full()) selected[named.id.to_string() == value] { (visible(&named.full())) }
             } }
         }
     };
     html! {
         @match field.input {
-            Input::Flag => label.check { input type="checkbox" name=(field.name) value="true" checked[value == "true"] data-key=[key] data-was=(was); " " (field.label) (help(field)) },
+            Input::Flag => label.check { input type="checkbox" name=(field.name) value="true" checked[value == "true"] data-key=[key] data-word=[first] data-flag=[flag] data-was=(was); " " (field.label) (help(field)) },
             Input::Object(of) => label { (field.label) (select(of)) (help(field)) },
             Input::Disk => label { (field.label) (select("vdisks")) (help(field)) },
-            Input::Choice(words) => label { (field.label) select name=(field.name) aria-invalid=[bad] data-key=[key] data-was=(was) { @for word in words { option selected[*word == value] { (word) } } } (help(field)) },
+            Input::Choice(words) => label { (field.label) select name=(field.name) aria-invalid=[bad] data-key=[key] data-word=[first] data-flag=[flag] data-was=(was) { @for word in words { option value=(word) selected[*word == value] { (if word.is_empty() { "–" } else { word }) } } } (help(field)) },
             Input::Secret => label { (field.label) input type="password" name=(field.name) autocomplete="new-password" aria-invalid=[bad]; (help(field)) },
-            Input::Number => label { (field.label) input name=(field.name) inputmode="numeric" value=(value) aria-invalid=[bad] data-key=[key] data-was=(was); (help(field)) },
-            Input::Text | Input::Words => label { (field.label) input name=(field.name) value=(value) aria-invalid=[bad] data-key=[key] data-word=[first] data-was=(was) autofocus[field.name == "name"]; (help(field)) },
+            Input::Number => label { (field.label) input name=(field.name) inputmode="numeric" value=(value) aria-invalid=[bad] data-key=[key] data-word=[first] data-flag=[flag] data-was=(was); (help(field)) },
+            Input::Words | Input::Paths => label { (field.label) input name=(field.name) value=(value) aria-invalid=[bad] data-list data-key=[key] data-was=(was); (help(field)) },
+            Input::Text | Input::Size => label { (field.label) input name=(field.name) value=(value) aria-invalid=[bad] data-key=[key] data-word=[first] data-flag=[flag] data-was=(was) autofocus[field.name == "name"]; (help(field)) },
         }
     }
 }
@@ -382,7 +434,7 @@ pub(super) async fn delete_page(visit: Visit) -> Result<Answer, Refusal> {
             input type="hidden" name="revision" value=(object.get("revision").map(told).unwrap_or_default());
             a.button href=(back) autofocus { "Cancel" } " " button.danger { "Delete " (visible(&called)) }
         }
-        @if !kind.noun.is_empty() { (same_as(&format!("headwater {} delete {}", kind.noun, word(&called)))) }
+        @if let Some(command) = commands::delete(kind.cli, kind.noun, &commands::name_of(&object)) { (same_as(&command)) }
     } };
     Ok(Page::new(format!("Delete {called}?"), kind.title, body).into())
 }

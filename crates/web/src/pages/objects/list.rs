@@ -7,9 +7,10 @@ use serde_json::Value;
 use super::{Kind, kind_of, told};
 use crate::answer::{Answer, Page};
 use crate::ask::Refusal;
+use crate::commands;
 use crate::door::Visit;
 use crate::fields::{Fields, encode};
-use crate::markup::{link, name, same_as, several, visible, word};
+use crate::markup::{link, name, same_as, several, visible};
 use crate::paths;
 use crate::wire::List;
 
@@ -50,15 +51,9 @@ pub(super) async fn page(visit: Visit) -> Result<Answer, Refusal> {
             @if !query.get("cursor").is_empty() { a.button href=(visit.here_with("cursor", "")) { "First" } }
             @if let Some(next) = &found.next { a.button href=(visit.here_with("cursor", next)) { "Next " (ON_PAGE) } }
         }
-        @if !kind.noun.is_empty() { (same_as(&command(kind, query))) }
+        @if !kind.noun.is_empty() { (same_as(&commands::list(kind.noun, query.get("filter")))) }
     };
     Ok(Page::new(kind.title, kind.title, body).into())
-}
-
-fn command(kind: &Kind, query: &Fields) -> String {
-    let filter = query.get("filter");
-    let filter = if filter.is_empty() { String::new() } else { format!(" --filter {}", word(filter)) };
-    format!("headwater {} list{filter}", kind.noun)
 }
 
 fn filter_form(kind: &Kind, query: &Fields, bad: bool) -> Markup {

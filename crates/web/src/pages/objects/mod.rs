@@ -8,6 +8,7 @@ mod list;
 use farm::model::ObjectKind;
 use serde_json::Value;
 
+use crate::commands::Cli;
 use crate::door::Route;
 
 /// A kind of objects.
@@ -19,6 +20,8 @@ pub(crate) struct Kind {
     pub(crate) one: &'static str,
     /// As the command line calls it; empty: it does not.
     pub(crate) noun: &'static str,
+    /// What the command line does with it.
+    pub(crate) cli: Cli,
     pub(crate) object: ObjectKind,
     /// Label, place in the answer, field to sort by.
     pub(crate) columns: &'static [(&'static str, &'static str, &'static str)],
@@ -54,6 +57,52 @@ pub(crate) enum Input {
     Words,
     /// The vDisk of a device.
     Disk,
+    /// Bytes: `10 GiB`.
+    Size,
+    /// Where a store lies: `SERVER:/folder`, with spaces between them.
+    Paths,
+}
+
+/// How a field of a form stands in the command that does the same, with a value to show it by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FormField {
+    /// A word by itself.
+    Word(&'static str),
+    /// `KEY=VALUE`.
+    Key(&'static str, &'static str),
+    /// `--flag VALUE`.
+    Flag(&'static str, &'static str),
+}
+
+impl Kind {
+    /// How a field stands in the command; `None`: it does not.
+    pub(crate) fn in_command(&self, field: &Field) -> Option<FormField> {
+        let sample = match field.input {
+            // Passwords stand in no command.
+            Input::Secret => return None,
+            Input::Text | Input::Object(_) => "some thing",
+            Input::Number => "3",
+            Input::Flag => "true",
+            Input::Choice(words) => words.first().copied().unwrap_or_default(),
+            Input::Words => "52:54:00:77:00:10,52:54:00:77:00:11",
+            Input::Disk => "images/win11",
+            Input::Size => "10 GiB",
+            Input::Paths => "one:/srv/images,two:/mnt/images",
+        };
+        match (self.cli, field.name) {
+            (Cli::Token, "user" | "name") | (Cli::Plain, "name") => Some(FormField::Word(sample)),
+            (Cli::Token, "role") => Some(FormField::Flag("--role", sample)),
+            (Cli::Token, "expires_at") => Some(FormField::Flag("--expires", sample)),
+            (Cli::Plain, name) => Some(FormField::Key(name, sample)),
+            _ => None,
+        }
+    }
+}
+
+/// What the forms of all kinds say on the command line.
+pub(crate) fn form_fields() -> Vec<(Cli, &'static str, Vec<FormField>)> {
+    let fields = |kind: &Kind| kind.fields.iter().filter_map(|field| kind.in_command(field)).collect();
+    KINDS.iter().map(|kind| (kind.cli, kind.noun, fields(kind))).collect()
 }
 
 const fn field(name: &'static str, label: &'static str, help: &'static str, input: Input) -> Field {
@@ -74,6 +123,7 @@ const KINDS: &[Kind] = &[
         title: "Devices",
         one: "device",
         noun: "device",
+        cli: Cli::Plain,
         object: ObjectKind::Device,
         columns: &[],
         fields: &[
@@ -105,6 +155,7 @@ const KINDS: &[Kind] = &[
         title: "vDisks",
         one: "vDisk",
         noun: "vdisk",
+        cli: Cli::Plain,
         object: ObjectKind::Vdisk,
         columns: &[],
         fields: &[
@@ -117,6 +168,19 @@ const KINDS: &[Kind] = &[
                 "standard: many devices, each with its write cache; private: one device writes it",
                 Input::Choice(&["standard", "private"]),
             ),
+            field(
+                "write_cache.kind",
+                "Write cache",
+                "where what a device writes is kept",
+                Input::Choice(&["", "server-disk", "server-memory", "server-disk-persistent"]),
+            ),
+            field(
+                "write_cache.limit_bytes",
+                "Its limit",
+                "the most that one device may write: 10 GiB",
+                Input::Size,
+            ),
+            field("write_cache.warn_percent", "Warning at", "per cent of the limit", Input::Number),
             DISABLED,
         ],
         example: "",
@@ -128,6 +192,7 @@ const KINDS: &[Kind] = &[
         title: "Stores",
         one: "store",
         noun: "store",
+        cli: Cli::Plain,
         object: ObjectKind::Store,
         columns: &[
             ("Name", "name", "name"),
@@ -138,6 +203,12 @@ const KINDS: &[Kind] = &[
         ],
         fields: &[
             field("name", "Name", "", Input::Text),
+            field(
+                "paths",
+                "Folders",
+                "where it lies on each server: SERVER:/srv/images, with spaces between several",
+                Input::Paths,
+            ),
             field("site", "Site", "none: of the whole farm", Input::Object("sites")),
             DESCRIPTION,
             DISABLED,
@@ -151,6 +222,7 @@ const KINDS: &[Kind] = &[
         title: "Servers",
         one: "server",
         noun: "server",
+        cli: Cli::Plain,
         object: ObjectKind::Server,
         columns: &[
             ("Name", "name", "name"),
@@ -178,6 +250,7 @@ const KINDS: &[Kind] = &[
         title: "Sites",
         one: "site",
         noun: "site",
+        cli: Cli::Plain,
         object: ObjectKind::Site,
         columns: &[
             ("Name", "name", "name"),
@@ -194,6 +267,7 @@ const KINDS: &[Kind] = &[
         title: "Collections",
         one: "collection",
         noun: "collection",
+        cli: Cli::Plain,
         object: ObjectKind::Collection,
         columns: &[
             ("Name", "name", "name"),
@@ -230,6 +304,7 @@ const KINDS: &[Kind] = &[
         title: "Administrators",
         one: "user",
         noun: "user",
+        cli: Cli::Plain,
         object: ObjectKind::User,
         columns: &[
             ("Name", "name", "name"),
@@ -253,6 +328,7 @@ const KINDS: &[Kind] = &[
         title: "Roles",
         one: "role",
         noun: "",
+        cli: Cli::Nothing,
         object: ObjectKind::Grant,
         columns: &[
             ("User", "user", "user"),
@@ -280,6 +356,7 @@ const KINDS: &[Kind] = &[
         title: "Tokens",
         one: "token",
         noun: "token",
+        cli: Cli::Token,
         object: ObjectKind::Token,
         columns: &[
             ("Name", "name", "name"),
@@ -291,8 +368,8 @@ const KINDS: &[Kind] = &[
             ("Disabled", "disabled", "disabled"),
         ],
         fields: &[
-            field("name", "Name", "what it is for", Input::Text),
             once("user", "User", "", Input::Object("users")),
+            field("name", "Name", "what it is for", Input::Text),
             field("role", "Role", "the most that it can do", Input::Choice(ROLES)),
             field("expires_at", "Ends", "2027-01-31T00:00:00Z; none: never", Input::Text),
             field("disabled", "Disabled", "", Input::Flag),
@@ -306,6 +383,7 @@ const KINDS: &[Kind] = &[
         title: "Write caches",
         one: "persistent write cache",
         noun: "write-cache",
+        cli: Cli::WriteCache,
         object: ObjectKind::PersistentCache,
         columns: &[
             ("Device", "device", "device"),
@@ -325,6 +403,7 @@ const KINDS: &[Kind] = &[
         title: "Locks",
         one: "lock",
         noun: "lock",
+        cli: Cli::Lists,
         object: ObjectKind::Lease,
         columns: &[
             ("Of", "subject", "subject"),
@@ -345,6 +424,7 @@ const KINDS: &[Kind] = &[
         title: "Audit",
         one: "entry",
         noun: "audit",
+        cli: Cli::Lists,
         object: ObjectKind::Farm,
         columns: &[
             ("At", "at", "at"),
