@@ -139,6 +139,7 @@ fn facts(data: &Data) -> Markup {
         dt { "Address" } dd.mono { (visible(device.address.as_deref().unwrap_or("from DHCP"))) }
         @if let Some(uuid) = &device.uuid { dt { "UUID" } dd.mono { (visible(uuid)) } }
         dt { "Initiator" } dd.mono { (visible(status.map(|status| status.initiator.as_str()).or(device.initiator.as_deref()).unwrap_or("–"))) }
+        @if let Some(path) = status.and_then(|status| status.path.as_ref()) { dt { "Path" } dd { (visible(&path.text)) } }
         dt { "Sessions" } dd { (status.map_or(0, |status| status.sessions)) }
         dt { "Write cache" } dd { (write_cache(status)) }
     } } }

@@ -5,5 +5,5 @@ mod door;
 mod farm;
 mod objects;
 mod shown;
-mod wizards;
 mod snapshots;
+mod wizards;

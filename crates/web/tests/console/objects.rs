@@ -192,3 +192,42 @@ fn dashboard_asks_for_figures_that_are_documented() {
         assert!(documented.contains(&format!("`{figure}`")), "{figure}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn folders_of_stores_and_write_caches_of_vdisks_are_changed_by_forms() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    ann.get("/stores/4/edit").await.shows(&["value=\"one.example.org:/srv/images\"", "data-key=\"paths\""]);
+    let store = |paths: &'static str| {
+        [("revision", "1"), ("name", "images"), ("was-name", "images"), ("paths", paths), ("was-paths", "x")]
+    };
+    let seen = ann.post("/stores/4/edit", &store("nonsense")).await;
+    assert_eq!(seen.status, StatusCode::BAD_REQUEST);
+    assert!(
+        seen.text.contains("is not SERVER:/folder") && seen.text.contains("value=\"nonsense\""),
+        "{}",
+        seen.text
+    );
+    let seen = ann.post("/stores/4/edit", &store("one.example.org:/srv/other")).await;
+    assert_eq!(seen.status, StatusCode::SEE_OTHER, "{}", seen.text);
+    let store = farm.root(Method::GET, "/v1/stores/images", &Value::Null).await;
+    assert_eq!(store["paths"][0]["path"], "/srv/other");
+
+    ann.get("/vdisks/8/edit")
+        .await
+        .shows(&["data-key=\"write_cache.limit_bytes\"", "headwater vdisk set images/debian"]);
+    let vdisk = |limit: &'static str| {
+        [("revision", "1"), ("name", "debian"), ("was-name", "debian"), ("write_cache.limit_bytes", limit)]
+    };
+    let seen = ann.post("/vdisks/8/edit", &vdisk("20 GB")).await;
+    assert_eq!(seen.status, StatusCode::BAD_REQUEST);
+    assert!(
+        seen.text.contains("value=\"20 GB\"") && seen.text.contains("aria-invalid=\"true\""),
+        "{}",
+        seen.text
+    );
+    let seen = ann.post("/vdisks/8/edit", &vdisk("20 GiB")).await;
+    assert_eq!(seen.status, StatusCode::SEE_OTHER, "{}", seen.text);
+    let vdisk = farm.root(Method::GET, "/v1/vdisks/debian", &Value::Null).await;
+    assert_eq!(vdisk["write_cache"]["limit_bytes"], 20_u64 << 30);
+}

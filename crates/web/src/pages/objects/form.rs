@@ -71,18 +71,14 @@ async fn new_form(visit: &Visit, values: Fields, failed: Option<Refusal>) -> Res
 
 pub(super) async fn make(visit: Visit) -> Result<Answer, Refusal> {
     let kind = kind(&visit)?;
-    let mut body = Map::new();
-    for field in kind.fields {
-        let text = visit.form.get(field.name).trim();
-        if !text.is_empty() {
-            put(&mut body, field.name, value(field.input, text)?);
+    let sent = match body_of(kind, &visit.form) {
+        Ok(body) => {
+            let path = format!("/v1/{}", kind.path);
+            visit.ask.send(Method::POST, &path, None, Some(&Value::Object(body))).await
         }
-    }
-    if kind.path == "users" {
-        body.insert("must_change_password".to_owned(), json!(true));
-    }
-    match visit.ask.send(Method::POST, &format!("/v1/{}", kind.path), None, Some(&Value::Object(body))).await
-    {
+        Err(refusal) => Err(refusal),
+    };
+    match sent {
         // The secret of a token is told once: here.
         Ok(made) if made.get("secret").is_some() => Ok(secret(kind, &made)),
         Ok(made) => {
@@ -175,23 +171,12 @@ fn held(kind: &Kind, object: &Value) -> Fields {
 
 pub(super) async fn change(visit: Visit) -> Result<Answer, Refusal> {
     let kind = kind(&visit)?;
-    let mut patch = Map::new();
-    for field in kind.fields.iter().filter(|field| field.stays) {
-        let text = visit.form.get(field.name).trim();
-        if text == visit.form.get(&was(field)) {
-            continue;
-        }
-        let changed = match (field.input, text) {
-            (Input::Flag, text) => json!(text == "true"),
-            (Input::Words | Input::Disk | Input::Paths, "") => json!([]),
-            (_, "") => Value::Null,
-            (input, text) => value(input, text)?,
-        };
-        put(&mut patch, field.name, changed);
-    }
     let path = format!("/v1/{}/{}", kind.path, encode(visit.parameter("object")));
     let revision = visit.form.get("revision");
-    let sent = visit.ask.send(Method::PATCH, &path, Some(revision), Some(&Value::Object(patch))).await;
+    let sent = match patch_of(kind, &visit.form) {
+        Ok(patch) => visit.ask.send(Method::PATCH, &path, Some(revision), Some(&Value::Object(patch))).await,
+        Err(refusal) => Err(refusal),
+    };
     let refusal = match sent {
         Ok(changed) => {
             let id = changed.get("id").and_then(Value::as_i64).unwrap_or_default();
@@ -214,6 +199,40 @@ pub(super) async fn change(visit: Visit) -> Result<Answer, Refusal> {
         data.revision = revision.to_owned();
     }
     Ok(page(&data, status))
+}
+
+/// What a form says of a new object: what was filled in.
+fn body_of(kind: &Kind, form: &Fields) -> Result<Map<String, Value>, Refusal> {
+    let mut body = Map::new();
+    for field in kind.fields {
+        let text = form.get(field.name).trim();
+        if !text.is_empty() {
+            put(&mut body, field.name, value(field, text)?);
+        }
+    }
+    if kind.path == "users" {
+        body.insert("must_change_password".to_owned(), json!(true));
+    }
+    Ok(body)
+}
+
+/// What a form changes: what is not as it was when the form was made.
+fn patch_of(kind: &Kind, form: &Fields) -> Result<Map<String, Value>, Refusal> {
+    let mut patch = Map::new();
+    for field in kind.fields.iter().filter(|field| field.stays) {
+        let text = form.get(field.name).trim();
+        if text == form.get(&was(field)) {
+            continue;
+        }
+        let changed = match (field.input, text) {
+            (Input::Flag, text) => json!(text == "true"),
+            (Input::Words | Input::Disk | Input::Paths, "") => json!([]),
+            (_, "") => Value::Null,
+            (_, text) => value(field, text)?,
+        };
+        put(&mut patch, field.name, changed);
+    }
+    Ok(patch)
 }
 
 /// Sets a property; what a dot leads into stands in an object of its own.
@@ -268,27 +287,25 @@ fn chosen(data: &Data, kind: &str, id: &str) -> String {
 }
 
 /// What a field says, as the API takes it.
-fn value(input: Input, text: &str) -> Result<Value, Refusal> {
-    let number = || {
-        let bad = || Refusal::new(StatusCode::BAD_REQUEST, format!("{text:?} is no number"));
-        text.parse::<i64>().map_err(|_| bad())
+fn value(field: &Field, text: &str) -> Result<Value, Refusal> {
+    let bad = |why: String| {
+        let mut refusal = Refusal::new(StatusCode::BAD_REQUEST, format!("{}: {why}", field.label));
+        refusal.answer.field = Some(field.name.to_owned());
+        refusal
     };
-    Ok(match input {
+    let number = || text.parse::<i64>().map_err(|_| bad(format!("{text:?} is no number")));
+    Ok(match field.input {
         Input::Text | Input::Secret | Input::Choice(_) => json!(text),
         Input::Flag => json!(text == "true"),
         Input::Number | Input::Object(_) => json!(number()?),
         Input::Disk => json!([{ "vdisk": number()? }]),
         Input::Size => {
-            let bad =
-                || Refusal::new(StatusCode::BAD_REQUEST, format!("{text:?} is no size such as \"10 GiB\""));
-            json!(size(text).ok_or_else(bad)?)
+            json!(size(text).ok_or_else(|| bad(format!("{text:?} is no size such as \"10 GiB\"")))?)
         }
         Input::Paths => {
             let path = |word: &str| {
-                let (server, path) = word.split_once(':').ok_or_else(|| {
-                    let why = format!("{word:?} is not SERVER:/folder");
-                    Refusal::new(StatusCode::BAD_REQUEST, why)
-                })?;
+                let (server, path) =
+                    word.split_once(':').ok_or_else(|| bad(format!("{word:?} is not SERVER:/folder")))?;
                 Ok(json!({ "server": server, "path": path }))
             };
             let words = text.split([',', ' ', '\n', '\r', '\t']).filter(|word| !word.is_empty());
@@ -359,7 +376,7 @@ fn input(data: &Data, field: &Field) -> Markup {
         .failed
         .as_ref()
         .and_then(|failed| failed.answer.field.as_deref())
-        .is_some_and(|bad| bad.split(['[', '.']).next() == Some(field.name));
+        .is_some_and(|bad| bad == field.name || bad.split(['[', '.']).next() == Some(field.name));
     let bad = is_bad.then_some("true");
     let was = data.was.get(field.name);
     let new = data.of.is_none();
