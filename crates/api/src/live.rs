@@ -177,6 +177,10 @@ pub struct ServerStatus {
     /// Who boots and who waits.
     #[serde(default)]
     pub admission: AdmissionStatus,
+    /// What is odd about the networks that machines boot on, heard of in the last two hours: other DHCP servers, two machines with one
+    /// MAC address.
+    #[serde(default)]
+    pub network: Vec<String>,
     /// What its process takes of the machine.
     #[serde(default)]
     pub process: ProcessStatus,

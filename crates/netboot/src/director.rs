@@ -4,6 +4,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use crate::dhcp::lookout::Oddity;
+
 /// An Ethernet address. Written and read as `52:54:00:77:00:10`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MacAddress(pub [u8; 6]);
@@ -267,6 +269,8 @@ pub enum BootStep {
     Request(ClientKind),
     /// We acknowledged.
     Ack(Option<Ipv4Addr>),
+    /// It took the offer of another DHCP server, which it told everybody (RFC 2131 §3.1, step 3).
+    Elsewhere(Ipv4Addr),
     /// A boot file went out whole.
     BootFile {
         /// Its name.
@@ -308,4 +312,7 @@ pub trait Director: Send + Sync {
     /// The machine behind `mac` took a step now. TFTP and HTTP know an address only: the boot services find the MAC
     /// address in their leases and in what DHCP and proxyDHCP saw, and report what they can.
     fn step(&self, mac: MacAddress, step: BootStep);
+
+    /// Something odd was heard on an interface; the same thing again after an hour at the earliest.
+    fn oddity(&self, _interface: &str, _oddity: &Oddity) {}
 }

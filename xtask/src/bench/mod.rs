@@ -148,8 +148,8 @@ fn table(measures: &[Measure]) {
     );
     for m in measures {
         let met = if m.met() { "yes" } else { "NO" };
-        let (ours, peer, ratio, aim) = (figure(m.ours), figure(m.peer), m.ratio(), m.aim());
-        println!("{:<78} {ours:>10} {peer:>10} {:<10} {ratio:>6.2} {aim:>11}  {met}", m.measure, m.unit);
+        let (ours, peer, ratio, aim) = (figure(m.ours), figure(m.peer), figure(m.ratio()), m.aim());
+        println!("{:<78} {ours:>10} {peer:>10} {:<10} {ratio:>6} {aim:>11}  {met}", m.measure, m.unit);
     }
     let mut peers: Vec<&str> = measures.iter().map(|measure| measure.peer_name.as_str()).collect();
     peers.sort_unstable();
@@ -158,7 +158,13 @@ fn table(measures: &[Measure]) {
 }
 
 fn figure(value: f64) -> String {
-    if value.abs() >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+    if value.is_nan() {
+        "-".to_owned()
+    } else if value.abs() >= 100.0 {
+        format!("{value:.0}")
+    } else {
+        format!("{value:.2}")
+    }
 }
 
 #[cfg(test)]
@@ -169,6 +175,11 @@ mod tests {
     fn median_of_odd_and_even_counts() {
         assert!((median(vec![3.0, 1.0, 2.0]) - 2.0).abs() < f64::EPSILON);
         assert!((median(vec![4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn figure_that_nobody_has_is_a_dash() {
+        assert_eq!([figure(f64::NAN), figure(0.5), figure(1234.5)], ["-", "0.50", "1234"]);
     }
 
     #[test]

@@ -207,6 +207,7 @@ impl Live for NoServer {
             catalogue_change: 0,
             catalogue_trouble: None,
             admission: AdmissionStatus::default(),
+            network: Vec::new(),
             process: api::live::ProcessStatus::default(),
         }
     }

@@ -40,6 +40,9 @@ pub struct StatusAnswer {
     /// Who boots and who waits.
     #[serde(default)]
     pub admission: ::api::live::AdmissionStatus,
+    /// What is odd about the networks that machines boot on.
+    #[serde(default)]
+    pub network: Vec<String>,
 }
 
 /// `GET /v1/stats`: counters since the server's start. Rates are the differences of two answers.

@@ -13,11 +13,13 @@ use vdisk::CacheUsage;
 
 use crate::stream::accounts::{Holder, Protocol};
 use crate::stream::admission::Figures;
+use crate::stream::oddities::Counts;
 
 /// What is told.
 pub(super) struct Facts {
     pub(super) uptime: Duration,
     pub(super) admission: Figures,
+    pub(super) oddities: Counts,
     pub(super) totals: Vec<(Holder, Totals)>,
     /// By device.
     pub(super) write_caches: Vec<(String, CacheUsage)>,
@@ -32,6 +34,7 @@ pub(super) fn text(facts: &Facts) -> String {
     let mut page = Page::default();
     server(facts, &mut page);
     admission(&facts.admission, &mut page);
+    network(facts.oddities, &mut page);
     requests(&facts.totals, &mut page);
     page_cache(&facts.totals, &mut page);
     connections(&facts.totals, &mut page);
@@ -104,6 +107,16 @@ fn admission(figures: &Figures, page: &mut Page) {
         ("headwater_boots_expired_total", "counter", "Places lost by silence or time.", figures.expired),
     ] {
         page.family(name, kind, help);
+        page.sample(name, &[], value);
+    }
+}
+
+fn network(counts: Counts, page: &mut Page) {
+    for (name, help, value) in [
+        ("headwater_other_dhcp_servers", "DHCP servers that are not to be there.", counts.other_servers),
+        ("headwater_shared_mac_addresses", "MAC addresses that two machines have.", counts.shared_macs),
+    ] {
+        page.family(name, "gauge", help);
         page.sample(name, &[], value);
     }
 }
@@ -265,7 +278,9 @@ mod tests {
         };
         let totals = vec![(holder, meter.totals())];
         let admission = Figures { at_once: Some(9), ..Figures::default() };
-        text(&Facts { uptime: Duration::from_millis(1500), admission, totals, write_caches: Vec::new() })
+        let oddities = Counts::default();
+        let (uptime, write_caches) = (Duration::from_millis(1500), Vec::new());
+        text(&Facts { uptime, admission, oddities, totals, write_caches })
     }
 
     #[test]

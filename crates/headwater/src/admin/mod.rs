@@ -28,6 +28,7 @@ use tokio::sync::{mpsc, watch};
 use crate::stream::admission::Admission;
 use crate::stream::device::SessionEnder;
 use crate::stream::devices::Devices;
+use crate::stream::oddities::Oddities;
 use crate::timeline::{Moment, Recorder};
 
 /// What the answers are made of.
@@ -40,6 +41,8 @@ pub struct Admin {
     pub ender: Arc<OnceLock<Box<dyn SessionEnder>>>,
     /// Who boots and who waits.
     pub admission: Arc<Admission>,
+    /// What is odd about the networks.
+    pub oddities: Arc<Oddities>,
     /// When the server started.
     pub started: Instant,
     /// Where disks are served over iSCSI.
@@ -67,6 +70,7 @@ impl Live for Admin {
             catalogue_change: farm.snapshot().change().0,
             catalogue_trouble: farm.trouble(),
             admission: stats::admission(&self.admission.queue().figures(Instant::now())),
+            network: self.oddities.lines(Instant::now()),
             process: process::status(self.devices.cache_memory()),
         }
     }

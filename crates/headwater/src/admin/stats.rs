@@ -28,6 +28,7 @@ pub(super) fn metrics(admin: &Admin) -> String {
     exposition::text(&exposition::Facts {
         uptime: admin.started.elapsed(),
         admission: admin.admission.queue().figures(Instant::now()),
+        oddities: admin.oddities.counts(Instant::now()),
         totals: admin.devices.accounts().totals(),
         write_caches: slots.iter().filter_map(|slot| Some((slot.name.to_string(), slot.usage()?))).collect(),
     })

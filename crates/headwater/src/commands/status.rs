@@ -23,6 +23,7 @@ pub async fn run(args: ClientArgs) -> anyhow::Result<String> {
         let trouble = status.catalogue_trouble.as_ref().map_or_else(String::new, |why| {
             format!("the farm's database cannot be used, devices boot from what was known last: {why}\n")
         });
+        let network: String = status.network.iter().map(|odd| format!("{odd}\n")).collect();
         let admission = &status.admission;
         let queue = match admission.at_once {
             None => format!("{} booting, as many as come", admission.booting),
@@ -34,7 +35,7 @@ pub async fn run(args: ClientArgs) -> anyhow::Result<String> {
             }
         };
         format!(
-            "headwater {} running for {uptime}\niscsi  {}\nnbd    {}\nhttp   {}\n{} devices, {} sessions\n{queue}\n{trouble}",
+            "headwater {} running for {uptime}\niscsi  {}\nnbd    {}\nhttp   {}\n{} devices, {} sessions\n{queue}\n{trouble}{network}",
             status.version,
             list(&status.iscsi),
             list(&status.nbd),

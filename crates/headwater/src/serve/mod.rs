@@ -51,6 +51,7 @@ use crate::stream::director::BootDirector;
 use crate::stream::directory::BootDirectory;
 use crate::stream::exports::BootExports;
 use crate::stream::kernels::{self, Kernels};
+use crate::stream::oddities::Oddities;
 use crate::stream::own_disk::OwnDisks;
 use crate::timeline::store::BootStore;
 use crate::timeline::{Clock, Recorder};
@@ -203,6 +204,7 @@ impl Server {
         let people = Arc::new(People::default());
         let housekeeping = Housekeeping::start(Arc::clone(&recorder))?;
         let admission = Arc::new(Admission::new(config.admission));
+        let oddities = Arc::<Oddities>::default();
         let keeper = Keeper::start(
             Arc::clone(&devices),
             Arc::clone(&recorder),
@@ -222,6 +224,7 @@ impl Server {
             admission: Arc::clone(&admission),
             log_ins: Box::new(MenuLogIns { farm: Arc::clone(&farm), people: Arc::clone(&people) }),
             own_disks: OwnDisks::default(),
+            oddities: Arc::clone(&oddities),
             strangers: Mutex::default(),
         });
         let netboot = start_netboot(&config, http.port(), beside, shelf, director).await?;
@@ -243,6 +246,7 @@ impl Server {
             ender,
             started: Instant::now(),
             admission,
+            oddities,
             iscsi: iscsi.clone(),
             nbd: nbd.get().map(nbd::tcp_addresses).unwrap_or_default(),
             http,

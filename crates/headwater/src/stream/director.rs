@@ -10,6 +10,7 @@ use netboot::director::{
 
 use farm::model::{BadValue, DeviceId};
 use farm::rules::menu::{Asked, BootChoice, LOCAL_DISK_TEXT, MenuEntry};
+use netboot::dhcp::lookout::Oddity;
 use netboot::limits::LogGate;
 use vdisk::BootId;
 
@@ -22,6 +23,7 @@ use super::kernels::{self, Kernel, Kernels};
 use super::known::KnownDevice;
 use super::menu::{Picked, Told};
 use super::names::{ExportName, TargetName};
+use super::oddities::Oddities;
 use super::own_disk::{MOMENT_S, OwnDisks};
 use crate::cloud::Seeds;
 use crate::config::{BootWords, DirectKernel};
@@ -86,6 +88,8 @@ pub struct BootDirector {
     pub log_ins: Box<dyn LogIns>,
     /// Machines that are on their way to their own disks.
     pub own_disks: OwnDisks,
+    /// What is odd about the networks.
+    pub oddities: Arc<Oddities>,
     /// For machines that are not served.
     pub strangers: Mutex<LogGate>,
 }
@@ -154,6 +158,10 @@ impl Director for BootDirector {
         if step != BootStep::Script && self.devices.recognise(mac, None).is_ok() {
             self.recorder.step(mac, step);
         }
+    }
+
+    fn oddity(&self, interface: &str, oddity: &Oddity) {
+        self.oddities.hear(interface, oddity, Instant::now());
     }
 }
 
@@ -266,9 +274,10 @@ impl BootDirector {
                 return BootPlan::Refuse(format!("Headwater cannot start {}: {why}.", device.name));
             }
         };
-        if let Some(wait) = self.wait_of(device) {
+        if let Some(wait) = self.wait_of(device, request.mac) {
             return wait;
         }
+        self.recorder.let_in(request.mac);
         self.left_menu(device, request, &chosen.text, chosen.default);
         let boot = match self.ids.mint(self.recorder.clock().now()) {
             Ok(boot) => boot,
@@ -312,11 +321,12 @@ impl BootDirector {
     }
 
     /// What a device is told that has to wait until others have booted.
-    fn wait_of(&self, device: &KnownDevice) -> Option<BootPlan> {
+    fn wait_of(&self, device: &KnownDevice, mac: MacAddress) -> Option<BootPlan> {
         let Answer::Wait { place, about, again_s } = self.admission.queue().ask(&device.name, Instant::now())
         else {
             return None;
         };
+        self.recorder.queued(mac, place);
         let name = &device.name;
         let text = match place {
             Some(place) => {

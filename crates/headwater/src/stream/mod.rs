@@ -28,5 +28,6 @@ pub mod mark;
 pub mod menu;
 pub mod names;
 pub mod newcomers;
+pub mod oddities;
 pub mod own_disk;
 pub mod private;

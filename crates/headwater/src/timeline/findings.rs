@@ -63,6 +63,8 @@ pub enum FindingKind {
     BrokenTftp,
     /// A file came slowly over HTTP.
     SlowHttp,
+    /// The device waited for its turn to boot.
+    Queued,
     /// Small reads, one at a time.
     SmallReads,
     /// Nothing was asked for between firmware and operating system.
@@ -91,6 +93,7 @@ pub fn findings(record: &BootRecord) -> Vec<Finding> {
     let mut found = Vec::new();
     boot.dhcp(&mut found);
     boot.ipxe_waits(&mut found);
+    boot.queue(&mut found);
     boot.files(&mut found);
     boot.small_reads(&mut found);
     boot.hand_over(&mut found);
@@ -158,7 +161,9 @@ impl Boot<'_> {
     /// iPXE looks for an IPv6 router after it has its IPv4 address, for some 13 s where nobody says that there is none.
     fn ipxe_waits(&self, found: &mut Vec<Finding>) {
         // A menu that waits for somebody is no wait of iPXE's.
-        let is_end = |step: &Step| matches!(step.kind, StepKind::Script | StepKind::Menu { .. });
+        let is_end = |step: &Step| {
+            matches!(step.kind, StepKind::Script | StepKind::Menu { .. } | StepKind::Queue { .. })
+        };
         let script = self.record.steps.iter().position(is_end);
         let Some(before) = script.and_then(|at| self.record.steps.get(..at)) else { return };
         let is_ack = |step: &&Step| matches!(step.kind, StepKind::DhcpAck { .. });
@@ -172,6 +177,16 @@ impl Boot<'_> {
             let advice = "iPXE looks for an IPv6 router: let Headwater answer (router_advertisements = true), or wait for no \
                           second DHCP server";
             found.extend(self.timed(FindingKind::IpxeWaits, took_us, what, advice));
+        }
+    }
+
+    fn queue(&self, found: &mut Vec<Finding>) {
+        for step in &self.record.steps {
+            let StepKind::Queue { waited_ms, .. } = step.kind else { continue };
+            let what = format!("{} in the queue of this server", seconds(waited_ms.us()));
+            let advice = "[admission] at_once says how many boot at a time; more of them are faster only while disk and network have \
+                          room";
+            found.extend(self.timed(FindingKind::Queued, waited_ms.us(), what, advice));
         }
     }
 
@@ -356,8 +371,11 @@ impl Boot<'_> {
         let (mut open, mut lost_at, mut away_us, mut times) = (0_u64, None, 0_u64, 0_u64);
         for step in self.record.steps.iter().filter(|step| step.at_ms <= until) {
             match step.kind {
-                StepKind::Login { .. } => {
-                    if let Some(at) = lost_at.take() {
+                StepKind::Login { stage, .. } => {
+                    // The firmware's session ends when the kernel starts, and the hand-over gap has that time already.
+                    let is_hand_over = stage == Stage::Second
+                        && self.record.hand_over.is_some_and(|hand_over| hand_over.at_ms == step.at_ms);
+                    if let Some(at) = lost_at.take().filter(|_| !is_hand_over) {
                         let away = step.at_ms.us().saturating_sub(at);
                         away_us = away_us.saturating_add(away);
                         times = times.saturating_add(u64::from(away >= WORTH_MS * 1000));

@@ -127,6 +127,18 @@ pub enum StepKind {
         /// The address.
         address: Option<String>,
     },
+    /// The client took another DHCP server's offer, as it told everybody.
+    DhcpElsewhere {
+        /// That server.
+        server: String,
+    },
+    /// The device had to wait for its turn to boot; the step is when it asked first.
+    Queue {
+        /// Its place when it asked first; none: so many waited that it had none.
+        place: Option<usize>,
+        /// How long it waited.
+        waited_ms: Millis,
+    },
     /// A boot file went out; the step is when it was asked for.
     BootFile {
         /// Its name.

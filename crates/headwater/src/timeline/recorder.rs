@@ -3,6 +3,7 @@
 //! One mutex guards the table; nobody holds it over I/O. The data path does not know it: a session counts into
 //! [`StageCounters`]. Files are written by [`Recorder::save_changed`], which its owner calls again and again.
 mod menus;
+mod queue;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -217,6 +218,7 @@ impl Recorder {
                 kind,
                 StepKind::DhcpOffer { .. }
                     | StepKind::DhcpAck { .. }
+                    | StepKind::DhcpElsewhere { .. }
                     | StepKind::BootFile { .. }
                     | StepKind::BootFileLost { .. }
             )
@@ -521,7 +523,7 @@ impl Table {
 
     /// Forgets a machine's steps if they have waited too long.
     fn forget_stale(&mut self, mac: MacAddress, now: Moment) {
-        let last = self.pending.get(&mac).and_then(VecDeque::back).map(|(at, _)| *at);
+        let last = self.pending.get(&mac).and_then(VecDeque::back).map(queue::heard);
         if last.is_some_and(|at| now.since(at) > PENDING_FOR) {
             self.pending.remove(&mac);
         }
@@ -532,7 +534,7 @@ impl Table {
         if self.pending.len() < MAX_PENDING_MACHINES || self.pending.contains_key(&mac) {
             return;
         }
-        let last = |steps: &VecDeque<(Moment, StepKind)>| steps.back().map(|(at, _)| *at);
+        let last = |steps: &VecDeque<(Moment, StepKind)>| steps.back().map(queue::heard);
         self.pending.retain(|_, steps| last(steps).is_some_and(|at| now.since(at) <= PENDING_FOR));
         if self.pending.len() >= MAX_PENDING_MACHINES
             && let Some(mac) = self.pending.iter().min_by_key(|(_, steps)| last(steps)).map(|(mac, _)| *mac)
@@ -646,6 +648,7 @@ fn translate(now: Moment, step: BootStep) -> (Moment, StepKind, Option<ClientKin
             (now, StepKind::DhcpRequest { client: client_text(client).to_owned() }, Some(client))
         }
         BootStep::Ack(address) => (now, StepKind::DhcpAck { address: text(address) }, None),
+        BootStep::Elsewhere(server) => (now, StepKind::DhcpElsewhere { server: server.to_string() }, None),
         BootStep::BootFile { name, protocol, size_bytes, took, tftp } => {
             let (protocol, tftp) = (protocol.to_owned(), tftp.map(Tftp::from));
             let kind = StepKind::BootFile { name, protocol, size_bytes, took_ms: took.into(), tftp };
@@ -678,7 +681,7 @@ fn client_text(client: ClientKind) -> &'static str {
 /// Whether a step shows that the firmware's own part was over.
 fn is_past_firmware(step: &StepKind) -> bool {
     match step {
-        StepKind::BootFile { .. } | StepKind::Script | StepKind::Menu { .. } => true,
+        StepKind::BootFile { .. } | StepKind::Script | StepKind::Menu { .. } | StepKind::Queue { .. } => true,
         StepKind::DhcpDiscover { client } | StepKind::DhcpRequest { client } => {
             client == client_text(ClientKind::Ipxe)
         }
@@ -875,6 +878,21 @@ mod tests {
         assert_eq!(boot.first_stage.unwrap().reads.count, 1);
         assert_eq!(boot.second_stage.unwrap().reads.count, 1);
         assert!(boot.hand_over.is_some());
+    }
+
+    #[test]
+    fn wait_for_a_turn_is_one_step_however_long_and_keeps_what_led_to_it() {
+        let bench = Bench::new();
+        bench.step(0, BootStep::Discover(ClientKind::Ipxe));
+        let last = 20 * 60 * 1000;
+        for ms in (1000..=last).step_by(5000) {
+            bench.recorder.queued_at(bench.at(ms), MAC, Some(7));
+        }
+        bench.recorder.script_at(bench.at(last), &bench.boot("b1"));
+        let boot = bench.only_boot();
+        let waited_ms = Millis::from_us((last - 1000 - 4000) * 1000);
+        assert_eq!(boot.steps.len(), 3, "{:?}", boot.steps);
+        assert_eq!(boot.steps[1].kind, StepKind::Queue { place: Some(7), waited_ms });
     }
 
     #[test]

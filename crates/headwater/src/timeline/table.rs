@@ -206,6 +206,11 @@ fn describe(step: &StepKind) -> (String, String) {
         StepKind::DhcpOffer { address: offered } => ("DHCP offer", address(offered)),
         StepKind::DhcpRequest { client } => ("DHCP request", client.clone()),
         StepKind::DhcpAck { address: given } => ("DHCP ack", address(given)),
+        StepKind::DhcpElsewhere { server } => ("DHCP elsewhere", format!("it took the offer of {server}")),
+        StepKind::Queue { place, waited_ms } => {
+            let place = place.map_or_else(String::new, |place| format!(", at first at place {place}"));
+            ("queue", format!("{waited_ms} ms until its turn{place}"))
+        }
         StepKind::BootFile { name, protocol, size_bytes, took_ms, tftp } => {
             let rate = size_bytes.saturating_mul(1_000_000).checked_div(took_ms.us());
             let rate = rate.map_or_else(String::new, |rate| format!(", {}/s", bytes(rate)));

@@ -138,6 +138,9 @@ fn another_dhcp_server_that_a_machine_takes_the_offer_of_is_told_in_the_log() {
     let _misled = site.start(&Device::new("misled", 13), Firmware::BiosIpxeRom);
     let told = site.server.service().wait_for_log("another DHCP server", MICRO_READY_WITHIN).unwrap();
     assert!(told.contains(lab::SITE_DHCP_ADDRESS), "{told}");
+    let status = site.headwater(&["status"]);
+    let odd = format!("br0: another DHCP server is on this network: {}", lab::SITE_DHCP_ADDRESS);
+    assert!(status.contains(&odd), "{status}");
 }
 
 /// A site of devices with the micro guest, and more of the configuration.

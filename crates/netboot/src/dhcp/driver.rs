@@ -96,10 +96,11 @@ impl DhcpService {
         tracing::debug!(
             interface = self.interface, mac = %message.mac, kind = ?message.kind, firmware = ?message.firmware, "DHCP packet"
         );
-        if let Some(oddity) = self.lookout.hear(&message, now)
-            && let Some(suppressed) = self.guard.gate.open(now)
-        {
-            tracing::warn!(interface = self.interface, suppressed, "{oddity}");
+        if let Some(oddity) = self.lookout.hear(&message, now) {
+            self.services.director.oddity(&self.interface, &oddity);
+            if let Some(suppressed) = self.guard.gate.open(now) {
+                tracing::warn!(interface = self.interface, suppressed, "{oddity}");
+            }
         }
         let director = &*self.services.director;
         let outcome = match (&mut self.role, port) {

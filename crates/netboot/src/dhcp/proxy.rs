@@ -33,7 +33,9 @@ pub fn handle_broadcast(boot: &BootServer, message: &ClientMessage, director: &d
             if director.dhcp(&message.client()) == DhcpDecision::Ignore {
                 return Outcome::silent();
             }
-            Outcome { steps: vec![(message.mac, BootStep::Request(kind))], ..Outcome::default() }
+            let elsewhere = message.server_id.map(BootStep::Elsewhere);
+            let steps = std::iter::once(BootStep::Request(kind)).chain(elsewhere);
+            Outcome { steps: steps.map(|step| (message.mac, step)).collect(), ..Outcome::default() }
         }
         (MessageType::Decline | MessageType::Release | MessageType::Inform, _) => Outcome::silent(),
     }

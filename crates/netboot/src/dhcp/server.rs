@@ -152,9 +152,9 @@ impl Exchange<'_> {
     /// RFC 2131 §4.3.2.
     fn request(self) -> Outcome {
         let mac = self.mac();
-        if self.message.server_id.is_some_and(|id| id != self.boot.address) {
+        if let Some(other) = self.message.server_id.filter(|id| *id != self.boot.address) {
             self.leases.withdraw(mac);
-            return Outcome::silent();
+            return Outcome { steps: vec![(mac, BootStep::Elsewhere(other))], ..Outcome::default() };
         }
         let steps = vec![(mac, BootStep::Request(self.message.firmware))];
         // SELECTING and INIT-REBOOT name the address in option 50; RENEWING and REBINDING in ciaddr.

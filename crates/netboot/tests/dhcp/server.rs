@@ -209,6 +209,7 @@ fn request_to_another_server_withdraws_our_offer() {
     });
     let outcome = server.handle(&theirs, &SERVE, NOW);
     assert_eq!((outcome.reply, server.lease_count()), (None, 0), "{offered} is free again");
+    assert_eq!(outcome.steps, [(theirs.mac, BootStep::Elsewhere(Ipv4Addr::new(10, 78, 0, 2)))]);
 }
 
 #[test]

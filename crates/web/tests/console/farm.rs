@@ -321,6 +321,7 @@ impl Live for ToldServer {
             catalogue_change: 0,
             catalogue_trouble: None,
             admission: api::live::AdmissionStatus::default(),
+            network: Vec::new(),
             process: api::live::ProcessStatus {
                 cpu_us: 0,
                 processors: 4,

@@ -164,6 +164,35 @@ fn reads_that_wait_for_the_store_are_cold_or_slow() {
 }
 
 #[test]
+fn firmware_session_lost_when_the_kernel_starts_is_told_by_the_hand_over_gap_alone() {
+    let mut record = BootRecord::begin("1", "lab-01", "debian", "t", at(0));
+    record.login(at(1000), login([0x40, 0, 0x27, 0x23, 0, 1], None));
+    record.session_end(at(10_000), "connection lost");
+    record.login(at(31_700), login([0, 2, 0x3d, 0, 0, 1], Some(at(9_900))));
+    record.ready(at(40_000));
+    assert!(kinds(&record).contains(&FindingKind::HandOverGap));
+    assert!(!kinds(&record).contains(&FindingKind::Disconnected), "{:?}", findings(&record));
+    // What is lost on another occasion is told.
+    let mut record = BootRecord::begin("1", "lab-01", "debian", "t", at(0));
+    record.login(at(1000), login([0x40, 0, 0x27, 0x23, 0, 1], None));
+    record.session_end(at(2000), "connection lost");
+    record.login(at(5000), login([0x40, 0, 0x27, 0x23, 0, 2], None));
+    record.login(at(10_000), login([0, 2, 0x3d, 0, 0, 1], Some(at(9_900))));
+    record.ready(at(20_000));
+    assert!(the(&record, FindingKind::Disconnected).what.ends_with("3.0 s"));
+}
+
+#[test]
+fn wait_for_a_turn_to_boot_is_a_finding_and_no_wait_of_ipxe() {
+    let mut record = boot(&StageCounters::default());
+    record.step(at(10), StepKind::DhcpAck { address: None });
+    record.step(at(20), StepKind::Queue { place: Some(7), waited_ms: Millis::from_us(900_000) });
+    let found = the(&record, FindingKind::Queued);
+    assert_eq!((found.what.as_str(), found.percent), ("0.9 s in the queue of this server", Some(5)));
+    assert!(!kinds(&record).contains(&FindingKind::IpxeWaits));
+}
+
+#[test]
 fn much_that_is_read_again_asks_for_memory() {
     let mut record = boot(&StageCounters::default());
     let mut second = StageTotals::default();

@@ -66,10 +66,10 @@ fn how(wait_s: Option<u16>, waited: Millis, default: bool) -> &'static str {
     if waited >= wait && waited <= wait.plus(LATE) { "time-out" } else { "by hand" }
 }
 
-/// How long a machine's menus took together.
+/// How long a machine's menus, and its wait for its turn, took together.
 pub(super) fn waited(steps: &VecDeque<(Moment, StepKind)>) -> Millis {
     steps.iter().fold(Millis::default(), |sum, (_, step)| match step {
-        StepKind::MenuChoice { waited_ms, .. } => sum.plus(*waited_ms),
+        StepKind::MenuChoice { waited_ms, .. } | StepKind::Queue { waited_ms, .. } => sum.plus(*waited_ms),
         _ => sum,
     })
 }
