@@ -24,7 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("farm", &[]),
     ("control", &["block", "diskimage", "farm", "vdisk"]),
     ("api", &["control", "farm"]),
-    ("web", &["api", "block", "control", "farm"]),
+    ("web", &["api", "block", "control", "farm", "trace"]),
     (
         "headwater",
         &[
