@@ -93,6 +93,7 @@ fn main_part(page: &str) -> String {
     let main = page.split_once("<main").and_then(|(_, rest)| rest.split_once("</main>")).unwrap().0;
     let mut text = without(main, "name=\"form_token\" value=\"", "\"");
     text = without(&text, "<time datetime=\"", "</time>");
+    text = without(&text, "<title>up for ", "</title>");
     text = without(&text, "<h2>Room</h2>", "</section>");
     without_ages(&text).replace("><", ">\n<") + "\n"
 }
