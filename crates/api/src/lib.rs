@@ -38,6 +38,7 @@
 mod asked;
 mod driver;
 mod events;
+pub mod guest_commands;
 pub mod live;
 mod openapi;
 mod operation;

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+use crate::guest_commands::{CommandStatus, CommandWanted};
+
 /// What the running server alone knows. Calls may wait for a disk, but [`follow`](Self::follow).
 pub trait Live: Send + Sync + 'static {
     /// The server itself.
@@ -53,6 +55,24 @@ pub trait Live: Send + Sync + 'static {
     /// [`control::Code::NotFound`] of a device without a network card that this server knows; why no packet could be sent.
     fn wake(&self, name: &DeviceName) -> Result<Vec<String>, ControlError> {
         Err(ControlError::new(control::Code::NotFound, format!("this server does not know device {name}")))
+    }
+
+    /// Gives the systems of devices a command, each of which its own service fetches. What became of it with each of the
+    /// devices; with `dry_run` what would.
+    ///
+    /// # Errors
+    /// [`Code::Throttled`] where too many commands wait to be fetched; servers that give none say so.
+    fn give_command(
+        &self,
+        _devices: &[DeviceName],
+        _wanted: &CommandWanted,
+    ) -> Result<CommandStatus, ControlError> {
+        Err(ControlError::new(Code::Unsupported, "this server gives devices no commands"))
+    }
+
+    /// The latest commands, latest first.
+    fn commands(&self) -> Vec<CommandStatus> {
+        Vec::new()
     }
 
     /// Machines that wait until somebody lets them in, by name.
@@ -271,6 +291,9 @@ pub struct DeviceStatus {
     /// What the path to it carries, as it was found at its last login and since.
     #[serde(default)]
     pub path: Option<PathStatus>,
+    /// Whether the service in its system asks for commands: it can be restarted, shut down and sent a message.
+    #[serde(default)]
+    pub takes_commands: bool,
 }
 
 /// What the network path to a device carries.

@@ -123,3 +123,118 @@ fn secrets_are_told_once_in_a_boot_also_across_a_restart_of_the_server() {
     assert_eq!(get(&site, &next).0, 200);
     second.end();
 }
+
+/// Takes part of a device's own service: a program that is ended with the test.
+struct Guest(std::process::Child);
+
+impl Guest {
+    /// The service that is shipped, on this machine, which stands for a device whose disk it uses.
+    fn start(site: &Site) -> Self {
+        let conf = site.path("guest.conf");
+        let text = format!(
+            "SERVER=http://127.0.0.1:{}\nMESSAGE='cat >{said}'\nREBOOT='echo again >{again}'\nSHUTDOWN='echo no power; exit 1'\n",
+            site.http_port,
+            said = site.path("said").display(),
+            again = site.path("again").display(),
+        );
+        std::fs::write(&conf, text).unwrap();
+        let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/guest/headwater-guest");
+        let mut command = std::process::Command::new("sh");
+        Self(command.arg(program).env("HEADWATER_GUEST_CONF", conf).spawn().unwrap())
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn file(site: &Site, name: &str) -> String {
+    std::fs::read_to_string(site.path(name)).unwrap_or_default()
+}
+
+fn presence(site: &Site) -> (String, bool) {
+    let text = site.headwater(&["device", "status", "lab-01", "--output", "json"]);
+    let status: serde_json::Value = serde_json::from_str(&text).unwrap();
+    (status["presence"].as_str().unwrap().to_owned(), status["takes_commands"].as_bool().unwrap())
+}
+
+#[test]
+fn service_in_a_device_does_what_it_is_told_and_the_server_knows_what_became_of_it() {
+    let site = Site::running();
+    let socket = site.path("hw.sock");
+    let refused = |words: &[&str]| {
+        let (ok, why) = harness::headwater(&[words, &["--socket", socket.to_str().unwrap()]].concat());
+        assert!(!ok, "{why}");
+        why
+    };
+    let why = refused(&["device", "reboot", "lab-01", "--wait"]);
+    assert!(why.contains("does not run from this server"), "{why}");
+
+    let mut session = site.session(&site.new_boot());
+    assert!(session.run("read 0 4k").contains("read 4096"));
+    let why = refused(&["device", "reboot", "--collection", "imported"]);
+    assert!(why.contains("Restart device lab-01?") && why.contains("--yes"), "{why}");
+    let why = refused(&["device", "message", "anybody?", "lab-01", "--wait", "--expires", "1"]);
+    assert!(why.contains("headwater-guest installed"), "{why}");
+    assert!(!presence(&site).1);
+
+    // The beacon of the service names a network card of this machine, which is no device's.
+    site.ready(&format!("{{\"mac\":\"{MAC}\"}}"));
+    let _guest = Guest::start(&site);
+    harness::wait_until("the service", || presence(&site) == ("online".to_owned(), true));
+    site.headwater(&[
+        "device",
+        "message",
+        "We close at six. $(rm -r /) `id` %s\n'Good night'",
+        "lab-01",
+        "--wait",
+    ]);
+    harness::wait_until("the message", || file(&site, "said").ends_with("'Good night'\n"));
+    assert_eq!(file(&site, "said"), "We close at six. $(rm -r /) `id` %s\n'Good night'\n");
+
+    site.headwater(&["device", "shutdown", "lab-01", "--yes"]);
+    site.wait_for_log("could not do a command");
+    let told = site.headwater(&["device", "commands", "lab-01"]);
+    assert!(told.contains("failed") && told.contains("no power") && told.contains("root"), "{told}");
+    assert_eq!(presence(&site).0, "online", "it is still there");
+
+    site.headwater(&["device", "reboot", "--collection", "imported", "--wait", "--yes"]);
+    assert_eq!(presence(&site).0, "booting");
+    harness::wait_until("the restart", || file(&site, "again") == "again\n");
+    let audit = site.headwater(&["audit", "list", "--output", "json"]);
+    assert!(audit.contains("\"reboot\"") && audit.contains("We close at six."), "{audit}");
+    session.end();
+}
+
+#[test]
+fn commands_are_fetched_and_taken_by_their_own_boot_alone() {
+    let site = Site::running();
+    let session = |site: &Site| {
+        let mut session = site.session(&site.new_boot());
+        assert!(session.run("read 0 4k").contains("read 4096"));
+        session
+    };
+    let first = session(&site);
+    let take = |id: &str| {
+        let answer = site.http("POST /v1/cloud/self/command HTTP/1.1\r\n", &format!("{id} taken"));
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    site.headwater(&["device", "reboot", "lab-01", "--yes"]);
+    let (status, mail) = get(&site, "/v1/cloud/self/command");
+    assert_eq!(status, 200);
+    let id = mail.lines().nth(1).and_then(|line| line.strip_suffix(" reboot")).unwrap();
+    for (path, status) in [("/v1/cloud/x.y.z/command", 404), ("/v1/cloud/lab-01/command", 404)] {
+        assert_eq!(get(&site, path).0, status, "{path}");
+    }
+    assert_eq!((take("1"), take("x")), ("410".to_owned(), "400".to_owned()));
+    first.end();
+    assert_eq!(get(&site, "/v1/cloud/self/command").0, 404, "nobody uses the disk from here");
+    let second = session(&site);
+    let (status, mail) = get(&site, "/v1/cloud/self/command");
+    assert_eq!((status, mail.as_str()), (200, "again 5\n"), "it has restarted by itself");
+    assert_eq!(take(id), "410");
+    second.end();
+}

@@ -1,11 +1,9 @@
 //! What the running server alone knows: what devices are doing, and what is counted of them.
 use control::ControlError;
-use farm::catalogue::{ListQuery, MAX_PAGE};
-use farm::filter::Filter;
-use farm::model::{Collection, Device, DeviceName, ObjectKind, View, ViewOf};
+use farm::model::{Device, DeviceName, ObjectKind};
 use farm::rules::permission::{Action, Place};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::devices::Devices;
@@ -16,7 +14,7 @@ use crate::operation::{Operation, ParameterKind};
 use crate::problem::Problem;
 use crate::reply::Reply;
 use crate::sight::Sight;
-use crate::wire::{Plain, Ref, find, resolve};
+use crate::wire::find;
 
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -62,15 +60,6 @@ pub(super) fn all() -> Vec<Operation> {
             ParameterKind::Flag,
             "takes its persistent write cache away as well",
         ),
-        Operation::post(
-            "/v1/wake",
-            "wakeDevices",
-            "devices",
-            "Wakes devices by their network cards (Wake-on-LAN): those of a collection, of a view, and those that fit a filter.",
-            wake,
-        )
-        .takes::<WakeBody>()
-        .gives::<WakeAnswer>(),
         Operation::get("/v1/boots", "listBoots", "server", "Tells the latest boot of each device.", boots)
             .gives::<BootsAnswer>(),
         Operation::get(
@@ -160,103 +149,6 @@ fn reset(asked: &Asked<'_>) -> Result<Reply, Problem> {
     let by = &asked.caller()?.actor().user;
     tracing::info!(device = %name, %by, discard_persistent, "current boot forgotten by an administrator");
     Ok(Reply::nothing())
-}
-
-/// Which devices to wake: those that are named, or else those that fit all the rest.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct WakeBody {
-    /// These.
-    #[serde(default)]
-    #[schemars(length(max = 1000))]
-    devices: Vec<Ref>,
-    /// All of a collection.
-    #[serde(default)]
-    collection: Option<Ref>,
-    /// All that a view of devices shows.
-    #[serde(default)]
-    view: Option<Ref>,
-    /// All that fit a filter.
-    #[serde(default)]
-    filter: Option<Plain<Filter>>,
-}
-
-/// What was done to wake devices.
-#[derive(Debug, Serialize, JsonSchema)]
-struct WakeAnswer {
-    /// The devices.
-    items: Vec<WokenDevice>,
-}
-
-/// What was done to wake a device.
-#[derive(Debug, Serialize, JsonSchema)]
-struct WokenDevice {
-    /// Its name.
-    name: String,
-    /// The interfaces of this server on which it was called.
-    interfaces: Vec<String>,
-    /// Why it was not.
-    problem: Option<String>,
-}
-
-fn wake(asked: &Asked<'_>) -> Result<Reply, Problem> {
-    let caller = asked.caller()?;
-    let WakeBody { devices, collection, view, filter } = asked.body()?;
-    if devices.is_empty() && collection.is_none() && view.is_none() && filter.is_none() {
-        let why = "say which: devices, a collection, a view or a filter";
-        return Err(ControlError::bad_value("devices", why).into());
-    }
-    let names: Vec<DeviceName> = asked.control().read(|reader| {
-        let mut filter = filter.as_ref().map_or(Filter::Everything, |filter| filter.0.clone());
-        if let Some(view) = &view {
-            let view = resolve::<View>(reader, view, "view")?;
-            if view.of != ViewOf::Devices {
-                return Err(ControlError::bad_value("view", "it shows no devices"));
-            }
-            filter = view.filter.clone().and(filter);
-            if let Some(site) = view.site {
-                filter = Filter::equal("site-id", site).and(filter);
-            }
-        }
-        if let Some(collection) = &collection {
-            let collection = resolve::<Collection>(reader, collection, "collection")?;
-            filter = Filter::equal("collection-id", collection.id).and(filter);
-        }
-        let mut named = Vec::new();
-        for (place, device) in devices.iter().enumerate() {
-            named.push(resolve::<Device>(reader, device, &format!("devices[{place}]"))?.id);
-        }
-        let query = ListQuery { filter, limit: MAX_PAGE, ..ListQuery::default() };
-        let found = match named.is_empty() {
-            true => {
-                let page = reader.list::<Device>(&query)?;
-                if page.next.is_some() {
-                    let why = format!("it fits more than {MAX_PAGE} devices: say it more narrowly");
-                    return Err(ControlError::bad_value("filter", why));
-                }
-                page.items
-            }
-            false => {
-                let all: Result<Vec<_>, _> = named.iter().map(|id| reader.get(*id)).collect();
-                all?
-            }
-        };
-        let mut names = Vec::new();
-        for device in found {
-            caller.may(Action::Operate, ObjectKind::Device, Devices::place(reader, &device.value)?)?;
-            names.push(device.value.name);
-        }
-        Ok(names)
-    })?;
-    let woken = |name: DeviceName| match asked.api.live.wake(&name) {
-        Ok(interfaces) => WokenDevice { name: name.to_string(), interfaces, problem: None },
-        Err(why) => {
-            WokenDevice { name: name.to_string(), interfaces: Vec::new(), problem: Some(why.to_string()) }
-        }
-    };
-    let items: Vec<WokenDevice> = names.into_iter().map(woken).collect();
-    tracing::info!(devices = items.len(), by = %caller.actor().user, "devices woken");
-    Reply::json(&WakeAnswer { items })
 }
 
 fn boots(asked: &Asked<'_>) -> Result<Reply, Problem> {

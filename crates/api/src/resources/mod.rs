@@ -12,6 +12,7 @@ mod menu;
 mod newcomers;
 pub(crate) mod object;
 mod places;
+mod power;
 mod secrets;
 mod space;
 pub(crate) mod tasks;
@@ -54,6 +55,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         newcomers::all(),
         space::all(),
         live::all(),
+        power::all(),
         traces::all(),
     ]
     .into_iter()

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
+use api::guest_commands::{CommandState, CommandStatus, CommandWanted, CommandedDevice};
 use api::live::{AdmissionStatus, DeviceStatus, Live, ServerStatus, Stats, TraceStatus, TraceWanted};
 use api::{Api, Door};
 use axum::body::Body;
@@ -79,7 +80,11 @@ impl Farm {
         let people = Arc::new(People::default());
         let (stop, stopping) = watch::channel(false);
         let resets = Arc::default();
-        let live = Arc::new(NoServer { resets: Arc::clone(&resets), secrets: Mutex::default() });
+        let live = Arc::new(NoServer {
+            resets: Arc::clone(&resets),
+            secrets: Mutex::default(),
+            commands: Mutex::default(),
+        });
         let api = Api::new(Arc::clone(&control), Arc::clone(&people), live, stopping);
         let peer = ConnectInfo(SocketAddr::from(([10, 0, 0, 7], 50_000)));
         let network = api::router(Arc::clone(&api), Door::Network).layer(Extension(peer));
@@ -190,6 +195,7 @@ fn trace_status(state: &str) -> TraceStatus {
 
 /// A server with one boot and no devices that run.
 struct NoServer {
+    commands: Mutex<Vec<CommandStatus>>,
     secrets: Mutex<std::collections::BTreeMap<String, String>>,
     resets: Arc<Mutex<Vec<(String, bool)>>>,
 }
@@ -238,6 +244,7 @@ impl Live for NoServer {
             sessions: 0,
             write_cache: None,
             path: None,
+            takes_commands: true,
         })
     }
 
@@ -251,6 +258,45 @@ impl Live for NoServer {
             Some(secret) => kept.insert(name.to_string(), secret.to_owned()).is_some(),
             None => kept.remove(name.as_str()).is_some(),
         })
+    }
+
+    fn wake(&self, name: &DeviceName) -> Result<Vec<String>, ControlError> {
+        match name.as_str() {
+            "off" => Err(ControlError::new(control::Code::NotFound, "no network card")),
+            _ => Ok(vec!["eth1".to_owned()]),
+        }
+    }
+
+    /// Of any devices but "off", which is.
+    fn give_command(
+        &self,
+        devices: &[DeviceName],
+        wanted: &CommandWanted,
+    ) -> Result<CommandStatus, ControlError> {
+        let item = |name: &DeviceName| {
+            let off = name.as_str() == "off";
+            let state = if off { CommandState::Refused } else { CommandState::Pending };
+            let problem = off.then(|| "it is off".to_owned());
+            CommandedDevice { name: name.to_string(), state, heard_s: None, problem }
+        };
+        let mut commands = self.commands.lock().unwrap();
+        let status = CommandStatus {
+            id: (!wanted.dry_run).then_some(7 + commands.len() as u64),
+            command: wanted.kind,
+            text: Some(wanted.text.clone()),
+            by: wanted.by.clone(),
+            given_at: "2026-01-01T00:00:00Z".to_owned(),
+            expires_at: format!("{}", wanted.expires_in.as_secs()),
+            items: devices.iter().map(item).collect(),
+        };
+        if !wanted.dry_run {
+            commands.insert(0, status.clone());
+        }
+        Ok(status)
+    }
+
+    fn commands(&self) -> Vec<CommandStatus> {
+        self.commands.lock().unwrap().clone()
     }
 
     fn reset(&self, name: &DeviceName, discard_persistent: bool) -> Result<(), ControlError> {

@@ -6,3 +6,4 @@ mod events;
 mod farm;
 mod objects;
 mod people;
+mod power;

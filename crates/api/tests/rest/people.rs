@@ -14,7 +14,7 @@ impl Farm {
     }
 
     /// A user with one role, logged in.
-    async fn user(&self, name: &str, role: &str, place: Value) -> String {
+    pub(crate) async fn user(&self, name: &str, role: &str, place: Value) -> String {
         self.post("/v1/users", &json!({"name": name, "password": PASSWORD})).await.is(201);
         let mut grant = json!({"user": name, "role": role});
         grant.as_object_mut().unwrap().extend(place.as_object().unwrap().clone());

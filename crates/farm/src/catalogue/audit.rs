@@ -79,7 +79,22 @@ impl Change<'_> {
         object: i64,
         name: &str,
     ) -> Result<(), CatalogueError> {
-        self.write_down(action, kind, object, name, None, None)
+        self.witness_with(action, kind, object, name, None)
+    }
+
+    /// The same, with what is to be known of it besides.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn witness_with(
+        &mut self,
+        action: &str,
+        kind: ObjectKind,
+        object: i64,
+        name: &str,
+        details: Option<serde_json::Value>,
+    ) -> Result<(), CatalogueError> {
+        self.write_down(action, kind, object, name, None, details)
     }
 
     /// Takes away audit entries from before `until`, which were exported. The latest entry stays, and one is added that

@@ -14,15 +14,14 @@ use crate::timeline::presence::presence;
 
 /// All devices, by name.
 pub(super) fn all(admin: &Admin) -> Vec<DeviceStatus> {
-    let status =
-        |device: &KnownDevice| status(device, admin.devices.slot(&device.name).as_deref(), &admin.recorder);
+    let status = |device: &KnownDevice| status(admin, device, admin.devices.slot(&device.name).as_deref());
     admin.devices.all().iter().map(status).collect()
 }
 
 /// One device.
 pub(super) fn one(admin: &Admin, name: &farm::model::DeviceName) -> Option<DeviceStatus> {
     let served = admin.devices.by_name(&DeviceName::parse(name.as_str()).ok()?)?;
-    Some(status(&served.device, Some(&served.slot), &admin.recorder))
+    Some(status(admin, &served.device, Some(&served.slot)))
 }
 
 /// Forgets a device's current boot and ends its sessions; with `discard_persistent`, its persistent write cache goes as
@@ -74,7 +73,8 @@ pub(super) fn wake(admin: &Admin, name: &farm::model::DeviceName) -> Result<Vec<
     Ok(interfaces)
 }
 
-fn status(device: &KnownDevice, slot: Option<&DeviceSlot>, recorder: &Recorder) -> DeviceStatus {
+fn status(admin: &Admin, device: &KnownDevice, slot: Option<&DeviceSlot>) -> DeviceStatus {
+    let recorder: &Recorder = &admin.recorder;
     let boots = recorder.live_of(device.name.as_str());
     // A script that nobody has used yet says less than the boot that still runs.
     let boot = boots.iter().find(|boot| boot.used()).or_else(|| boots.first());
@@ -102,6 +102,8 @@ fn status(device: &KnownDevice, slot: Option<&DeviceSlot>, recorder: &Recorder) 
         sessions: boots.iter().map(|boot| boot.sessions).sum(),
         write_cache,
         path: boot.and_then(|boot| boot.path.as_ref()).map(path_status),
+        takes_commands: boot
+            .is_some_and(|boot| admin.mailbox.hears(crate::catalogue::now(), &device.name, &boot.id)),
     }
 }
 

@@ -5,6 +5,7 @@
 //! answers are those of [`::api::live`].
 pub mod api;
 mod boots;
+mod commands;
 mod devices;
 mod exposition;
 mod process;
@@ -18,6 +19,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use ::api::guest_commands::{CommandStatus, CommandWanted};
 use ::api::live::{DeviceStatus, Live, Newcomer, ServerStatus, Stats, TraceStatus, TraceWanted};
 use control::{Code, ControlError};
 use farm::model::{DeviceName, Mac, SecretName};
@@ -28,6 +30,7 @@ use tokio::sync::{mpsc, watch};
 use crate::stream::admission::Admission;
 use crate::stream::device::SessionEnder;
 use crate::stream::devices::Devices;
+use crate::stream::mailbox::Mailbox;
 use crate::stream::oddities::Oddities;
 use crate::timeline::{Moment, Recorder};
 
@@ -41,6 +44,8 @@ pub struct Admin {
     pub ender: Arc<OnceLock<Box<dyn SessionEnder>>>,
     /// Who boots and who waits.
     pub admission: Arc<Admission>,
+    /// Commands for devices' systems.
+    pub mailbox: Arc<Mailbox>,
     /// What is odd about the networks.
     pub oddities: Arc<Oddities>,
     /// When the server started.
@@ -107,6 +112,18 @@ impl Live for Admin {
 
     fn wake(&self, name: &DeviceName) -> Result<Vec<String>, ControlError> {
         devices::wake(self, name)
+    }
+
+    fn give_command(
+        &self,
+        devices: &[DeviceName],
+        wanted: &CommandWanted,
+    ) -> Result<CommandStatus, ControlError> {
+        commands::give(self, devices, wanted)
+    }
+
+    fn commands(&self) -> Vec<CommandStatus> {
+        self.mailbox.list(crate::catalogue::now())
     }
 
     fn newcomers(&self) -> Vec<Newcomer> {

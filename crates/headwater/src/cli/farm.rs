@@ -87,6 +87,36 @@ pub struct Sure {
     pub yes: bool,
 }
 
+/// Which devices.
+#[derive(Clone, Debug, Args)]
+pub struct Which {
+    /// These
+    pub devices: Vec<String>,
+    /// All of this collection
+    #[arg(long, value_name = "SITE/COLLECTION")]
+    pub collection: Option<String>,
+    /// All that this view of devices shows
+    #[arg(long, value_name = "VIEW")]
+    pub view: Option<String>,
+    /// All that fit
+    #[arg(long, value_name = "CONDITION")]
+    pub filter: Option<String>,
+}
+
+/// How a command for devices is given.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct CommandArgs {
+    /// How many seconds a device has to fetch it
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600), default_value_t = 120)]
+    pub expires: u64,
+    /// Wait until each device has taken it or can no more; an error unless all have
+    #[arg(long)]
+    pub wait: bool,
+    /// Whether to ask.
+    #[command(flatten)]
+    pub sure: Sure,
+}
+
 /// How work that takes longer is gone about.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Work {
@@ -405,17 +435,43 @@ pub enum DeviceVerb {
     },
     /// Wake devices by their network cards (Wake-on-LAN)
     Wake {
-        /// These
-        devices: Vec<String>,
-        /// All of this collection
-        #[arg(long, value_name = "SITE/COLLECTION")]
-        collection: Option<String>,
-        /// All that this view of devices shows
-        #[arg(long, value_name = "VIEW")]
-        view: Option<String>,
-        /// All that fit
-        #[arg(long, value_name = "CONDITION")]
-        filter: Option<String>,
+        /// Which.
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Restart devices, by the service in their system
+    Reboot {
+        /// Which.
+        #[command(flatten)]
+        which: Which,
+        /// How.
+        #[command(flatten)]
+        command: CommandArgs,
+    },
+    /// Shut devices down and switch them off, by the service in their system
+    Shutdown {
+        /// Which.
+        #[command(flatten)]
+        which: Which,
+        /// How.
+        #[command(flatten)]
+        command: CommandArgs,
+    },
+    /// Show a message to whoever sits before devices, by the service in their system
+    Message {
+        /// The message
+        text: String,
+        /// Which.
+        #[command(flatten)]
+        which: Which,
+        /// How.
+        #[command(flatten)]
+        command: CommandArgs,
+    },
+    /// The latest commands, and what devices made of them
+    Commands {
+        /// Those of one device
+        device: Option<String>,
     },
     /// Machines that nobody knows, and that wait to be approved
     Newcomers,

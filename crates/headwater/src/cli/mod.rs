@@ -19,9 +19,9 @@ mod trace;
 pub use backup::{BackupArgs, RestoreArgs};
 pub use doctor::{DoctorArgs, DoctorVerb, NetworkArgs};
 pub use farm::{
-    AuditVerb, DeviceVerb, FarmVerb, Format, ListArgs, LockVerb, NounArgs, NounVerb, ScopeArgs, SecretVerb,
-    Setting, StoreVerb, Sure, TaskVerb, TokenVerb, UserVerb, VdiskVerb, VersionArg, VersionVerb, ViewVerb,
-    Work, WriteCacheVerb,
+    AuditVerb, CommandArgs, DeviceVerb, FarmVerb, Format, ListArgs, LockVerb, NounArgs, NounVerb, ScopeArgs,
+    SecretVerb, Setting, StoreVerb, Sure, TaskVerb, TokenVerb, UserVerb, VdiskVerb, VersionArg, VersionVerb,
+    ViewVerb, Which, Work, WriteCacheVerb,
 };
 pub use image::{
     CheckArgs, CompactArgs, CompareArgs, ConvertArgs, CreateArgs, EntriesArgs, ImageArgs, ImageOptions,
@@ -294,6 +294,11 @@ pub enum GenerateWhat {
     Completions {
         /// The shell
         shell: clap_complete::Shell,
+    },
+    /// The service for the systems of devices: a shell program and its systemd unit
+    GuestService {
+        /// The folder to write them to
+        directory: PathBuf,
     },
     /// A man page for every command
     ManPages {

@@ -1,4 +1,5 @@
 //! `headwater generate`: completions and man pages, made of the command line's own description.
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::Context;
@@ -16,8 +17,28 @@ pub fn run(args: &GenerateArgs) -> anyhow::Result<String> {
             clap_complete::generate(*shell, &mut Cli::command_with_help(), "headwater", &mut script);
             Ok(String::from_utf8(script)?)
         }
+        GenerateWhat::GuestService { directory } => guest_service(directory),
         GenerateWhat::ManPages { directory } => man_pages(directory).map(|()| String::new()),
     }
+}
+
+/// What an image needs for its devices to be restarted, shut down and sent messages.
+const GUEST_SERVICE: [(&str, &str, u32); 2] = [
+    ("headwater-guest", include_str!("../../../../packaging/guest/headwater-guest"), 0o755),
+    ("headwater-guest.service", include_str!("../../../../packaging/guest/headwater-guest.service"), 0o644),
+];
+
+fn guest_service(directory: &Path) -> anyhow::Result<String> {
+    std::fs::create_dir_all(directory).with_context(|| format!("{directory:?} cannot be made"))?;
+    let mut told = String::new();
+    for (name, text, mode) in GUEST_SERVICE {
+        let path = directory.join(name);
+        let written = std::fs::write(&path, text)
+            .and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)));
+        written.with_context(|| format!("{} cannot be written", path.display()))?;
+        told.push_str(&format!("{}\n", path.display()));
+    }
+    Ok(told)
 }
 
 fn man_pages(directory: &Path) -> anyhow::Result<()> {
@@ -30,6 +51,18 @@ fn man_pages(directory: &Path) -> anyhow::Result<()> {
 mod tests {
     use super::*;
     use clap_complete::Shell;
+
+    #[test]
+    fn guest_service_is_written_so_that_it_can_be_installed() {
+        let folder = tempfile::tempdir().unwrap();
+        let what = GenerateWhat::GuestService { directory: folder.path().join("guest") };
+        let told = run(&GenerateArgs { what }).unwrap();
+        assert_eq!(told.lines().count(), 2);
+        let program = told.lines().next().unwrap();
+        assert_eq!(std::fs::metadata(program).unwrap().permissions().mode() & 0o777, 0o755);
+        let checked = std::process::Command::new("sh").args(["-n", program]).status().unwrap();
+        assert!(checked.success(), "a shell does not understand it");
+    }
 
     #[test]
     fn completions_and_man_pages_cover_every_noun() {

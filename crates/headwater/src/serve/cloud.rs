@@ -14,6 +14,7 @@ use vdisk::BootId;
 use super::ready::RateLimit;
 use crate::cloud::documents::{Facts, NETWORK_CONFIG, SECRETS_URL, machine_id};
 use crate::cloud::{CLOUD_PATH, SELF, Seeds, secrets};
+use crate::config::DeviceName;
 use crate::stream::devices::{Devices, Served};
 use crate::timeline::Recorder;
 
@@ -31,7 +32,7 @@ pub(super) fn router(cloud: Arc<Cloud>) -> Router {
 }
 
 /// A refusal, in words for whoever reads the machine's log.
-type Refused = (StatusCode, String);
+pub(super) type Refused = (StatusCode, String);
 
 /// Whose documents are asked for.
 struct Asking {
@@ -78,6 +79,12 @@ impl Cloud {
             "secrets" => self.hand_out_secrets(&asking),
             _ => Err((StatusCode::NOT_FOUND, "no such document".to_owned())),
         }
+    }
+
+    /// Which boot of which device asks.
+    pub(super) fn who(&self, seed: &str, peer: IpAddr) -> Result<(DeviceName, BootId), Refused> {
+        let Asking { served, boot, .. } = self.asking(seed, peer)?;
+        Ok((served.device.name, boot))
     }
 
     fn asking(&self, seed: &str, peer: IpAddr) -> Result<Asking, Refused> {

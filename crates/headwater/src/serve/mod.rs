@@ -7,6 +7,7 @@ mod boot_network;
 mod certificate;
 mod cloud;
 pub mod explain;
+mod guest_commands;
 mod housekeeping;
 mod http;
 mod keeper;
@@ -51,6 +52,7 @@ use crate::stream::director::BootDirector;
 use crate::stream::directory::BootDirectory;
 use crate::stream::exports::BootExports;
 use crate::stream::kernels::{self, Kernels};
+use crate::stream::mailbox::Mailbox;
 use crate::stream::oddities::Oddities;
 use crate::stream::own_disk::OwnDisks;
 use crate::timeline::store::BootStore;
@@ -236,9 +238,16 @@ impl Server {
             seeds,
             limit: ready::RateLimit::default(),
         };
+        let (cloud, mailbox) = (Arc::new(cloud), Arc::new(Mailbox::default()));
+        let post = guest_commands::Post {
+            cloud: Arc::clone(&cloud),
+            mailbox: Arc::clone(&mailbox),
+            limit: ready::RateLimit::default(),
+        };
         let public = netboot::http::router(netboot.services())
             .merge(ready::router(Arc::clone(&recorder)))
-            .merge(cloud::router(Arc::new(cloud)));
+            .merge(guest_commands::router(Arc::new(post)))
+            .merge(cloud::router(cloud));
         tokio::spawn(http::serve(http_listener, None, public, stopped.clone()));
         let admin = Arc::new(Admin {
             recorder: Arc::clone(&recorder),
@@ -246,6 +255,7 @@ impl Server {
             ender,
             started: Instant::now(),
             admission,
+            mailbox,
             oddities,
             iscsi: iscsi.clone(),
             nbd: nbd.get().map(nbd::tcp_addresses).unwrap_or_default(),

@@ -24,6 +24,7 @@ pub mod exports;
 pub mod images;
 pub mod kernels;
 pub mod known;
+pub mod mailbox;
 pub mod mark;
 pub mod menu;
 pub mod names;

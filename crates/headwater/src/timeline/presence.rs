@@ -26,6 +26,8 @@ const ON_ITS_WAY_FOR: Millis = Millis::from_us(3 * 60 * 1_000_000);
 const UP_AFTER: Millis = Millis::from_us(10 * 60 * 1_000_000);
 /// How long a device that is up may ask for nothing and is not idle.
 const IDLE_AFTER: Millis = Millis::from_us(5 * 60 * 1_000_000);
+/// A system that shuts down and has asked for nothing for so long is off.
+const OFF_AFTER: Millis = Millis::from_us(10 * 1_000_000);
 /// How long a lost device is looked for.
 const LOST_FOR: Millis = Millis::from_us(30 * 60 * 1_000_000);
 
@@ -53,6 +55,17 @@ pub fn presence(boot: Option<&BootRecord>, now: Moment) -> Presence {
     let totals = [&boot.first_stage, &boot.second_stage];
     let last_request = totals.into_iter().flatten().filter_map(|stage| stage.last_request_at_ms).max();
     let quiet = age(last_request.unwrap_or_default().max(last_step));
+    if let Some(leaving) = boot.leaving {
+        match leaving.comes_back {
+            // From here to its next script; then that boot tells.
+            true if age(leaving.at_ms) < ON_ITS_WAY_FOR => return Presence::Booting,
+            true => {}
+            false if boot.status == Status::Disconnected => return Presence::Off,
+            false if quiet.min(age(leaving.at_ms)) >= OFF_AFTER => return Presence::Off,
+            // It still writes what it has to.
+            false => return Presence::Online,
+        }
+    }
     match boot.status {
         Status::Ended => Presence::Off,
         Status::Waiting if quiet < ON_ITS_WAY_FOR => Presence::Booting,
@@ -85,7 +98,7 @@ fn said_good_bye(boot: &BootRecord) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::timeline::record::{Login, Program};
+    use crate::timeline::record::{Leaving, Login, Program};
 
     const IPXE: [u8; 6] = [0x40, 0x00, 0x27, 0x23, 0x12, 0x34];
     const LINUX: [u8; 6] = [0x00, 0x02, 0x3d, 0x00, 0x00, 0x01];
@@ -117,6 +130,25 @@ mod tests {
         assert_eq!(presence(None, at(0)), Presence::Off);
         boot.finish(at(50), "reset by the administrator".to_owned());
         assert_eq!(is(&boot, 51), Presence::Off);
+    }
+
+    #[test]
+    fn device_that_was_told_to_go_is_booting_or_off() {
+        let up = |comes_back| {
+            let mut boot = BootRecord::begin("b1", "lab-01", "debian", "t", at(0));
+            boot.login(at(3), login(LINUX));
+            boot.ready(at(40));
+            boot.leaving = Some(Leaving { at_ms: boot.relative(at(100)), comes_back });
+            boot
+        };
+        let mut restarts = up(true);
+        assert_eq!(is(&restarts, 101), Presence::Booting);
+        restarts.session_end(at(110), "connection lost");
+        assert_eq!((is(&restarts, 111), is(&restarts, 300)), (Presence::Booting, Presence::Lost));
+        let mut stops = up(false);
+        assert_eq!((is(&stops, 105), is(&stops, 110)), (Presence::Online, Presence::Off));
+        stops.session_end(at(102), "connection lost");
+        assert_eq!(is(&stops, 103), Presence::Off, "nobody is lost who was sent away");
     }
 
     #[test]

@@ -54,6 +54,9 @@ pub struct BootRecord {
     pub write_cache: Option<WriteCacheFill>,
     /// When the device said that it was ready; absent: it has not said so.
     pub ready_at_ms: Option<Millis>,
+    /// That its system was told to go, and goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaving: Option<Leaving>,
     /// Sessions that are open.
     pub sessions: u32,
     /// That it is over.
@@ -91,6 +94,15 @@ impl Status {
             Self::Ended => "ended",
         }
     }
+}
+
+/// That a device's system was told to go, and goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leaving {
+    /// When it said that it does.
+    pub at_ms: Millis,
+    /// Whether it comes back.
+    pub comes_back: bool,
 }
 
 /// One step and when it was.
@@ -316,6 +328,7 @@ impl BootRecord {
             until_ready: None,
             path: None,
             write_cache: None,
+            leaving: None,
             ready_at_ms: None,
             sessions: 0,
             end: None,

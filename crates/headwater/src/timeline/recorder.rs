@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ::api::guest_commands::CommandKind;
 use block::ByteRange;
 use iscsi::directory::{RequestKind, SessionEnd, SessionObserver};
 use nbd::exports::{ConnectionEnd, ExportObserver, RequestDone};
@@ -18,7 +19,7 @@ use tokio::sync::watch;
 use vdisk::BootId;
 
 use super::counters::{Kind, StageCounters};
-use super::record::{BootRecord, Login, Program, Stage, StepKind, Tftp, WriteCacheFill};
+use super::record::{BootRecord, Leaving, Login, Program, Stage, StepKind, Tftp, WriteCacheFill};
 use super::store::BootStore;
 use super::time::{Clock, Millis, Moment};
 use super::tracer::{Began, Switch, Tracer};
@@ -360,6 +361,33 @@ impl Recorder {
         {
             path.take_segment(bytes);
         }
+    }
+
+    /// The system of this boot has taken a command, which may be one to go.
+    pub fn leaves(&self, device: &str, id: &str, command: CommandKind) {
+        let comes_back = match command {
+            CommandKind::Message => return,
+            CommandKind::Reboot => true,
+            CommandKind::Shutdown => false,
+        };
+        let now = self.clock.now();
+        self.leaving(device, id, |boot| Some(Leaving { at_ms: boot.relative(now), comes_back }));
+    }
+
+    /// The system of this boot could not do what it was told.
+    pub fn stays(&self, device: &str, id: &str) {
+        self.leaving(device, id, |_| None);
+    }
+
+    fn leaving(&self, device: &str, id: &str, found: impl FnOnce(&BootRecord) -> Option<Leaving>) {
+        let Ok(device) = DeviceName::parse(device) else { return };
+        let mut table = self.lock();
+        if let Some(boot) = table.by_id(&device, id) {
+            let leaving = found(&boot.record);
+            boot.touch().leaving = leaving;
+        }
+        drop(table);
+        self.notify();
     }
 
     /// How full the write cache of a device's running boot is now.

@@ -385,6 +385,7 @@ impl Live for ToldServer {
                 fill: "nearly full".to_owned(),
             }),
             path: None,
+            takes_commands: runs,
         })
     }
 

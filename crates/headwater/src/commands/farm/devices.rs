@@ -6,6 +6,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use super::nouns::{DEVICE, DEVICE_STATUS, NEWCOMER, Noun, WOKEN};
+use super::power;
 use super::{Body, Server, address, encode, print, sure};
 use crate::cli::{DeviceVerb, Format, Sure};
 
@@ -26,15 +27,16 @@ impl Server {
             DeviceVerb::Reset { device, discard_persistent, sure } => {
                 self.reset(&device, discard_persistent, sure).await
             }
-            DeviceVerb::Wake { devices, collection, view, filter } => {
-                let mut body = json!({ "devices": devices });
-                for (key, value) in [("collection", collection), ("view", view), ("filter", filter)] {
-                    if let (Some(value), Some(fields)) = (value, body.as_object_mut()) {
-                        fields.insert(key.to_owned(), value.into());
-                    }
-                }
+            DeviceVerb::Wake { which } => {
+                let body = power::chosen(which);
                 self.print_list(&WOKEN, self.ask(Method::POST, WOKEN.path, Some(&body)).await?)
             }
+            DeviceVerb::Reboot { which, command } => self.command("reboot", None, which, command).await,
+            DeviceVerb::Shutdown { which, command } => self.command("shutdown", None, which, command).await,
+            DeviceVerb::Message { text, which, command } => {
+                self.command("message", Some(&text), which, command).await
+            }
+            DeviceVerb::Commands { device } => self.commands(device).await,
             DeviceVerb::Newcomers => self.print_list(&NEWCOMER, self.client.get(NEWCOMER.path).await?),
             DeviceVerb::Approve { mac } => {
                 let path = format!("{}/{}/approve", NEWCOMER.path, encode(&mac));
@@ -67,7 +69,7 @@ impl Server {
 
     /// A list that comes whole.
     #[allow(clippy::needless_pass_by_value, reason = "an answer is printed once")]
-    fn print_list(&self, noun: &Noun, answer: Value) -> anyhow::Result<String> {
+    pub(super) fn print_list(&self, noun: &Noun, answer: Value) -> anyhow::Result<String> {
         let items = answer.get("items").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         print::list(noun, items, u64::try_from(items.len())?, &[], self.format)
     }

@@ -8,6 +8,7 @@ mod locks;
 pub mod nouns;
 mod people;
 mod plain;
+mod power;
 mod print;
 mod refer;
 mod secrets;

@@ -468,6 +468,35 @@ pub const WOKEN: Noun = Noun {
     fields: &[],
 };
 
+/// Devices that were given a command.
+pub const COMMANDED: Noun = Noun {
+    word: "device",
+    path: "/v1/commands",
+    columns: &[
+        column("DEVICE", "name"),
+        column("STATE", "state"),
+        column("HEARD S AGO", "heard_s"),
+        column("PROBLEM", "problem"),
+    ],
+    fields: &[],
+};
+
+/// Commands that devices were given, a line for each device.
+pub const COMMAND: Noun = Noun {
+    word: "command",
+    path: "/v1/commands",
+    columns: &[
+        column("GIVEN", "given_at"),
+        column("COMMAND", "command"),
+        column("BY", "by"),
+        column("DEVICE", "name"),
+        column("STATE", "state"),
+        column("PROBLEM", "problem"),
+        column("TEXT", "text"),
+    ],
+    fields: &[],
+};
+
 /// The nouns whose objects are made and changed with KEY=VALUE.
 pub const CHANGEABLE: &[&Noun] = &[&FARM, &SITE, &SERVER, &STORE, &VDISK, &COLLECTION, &DEVICE, &VIEW, &USER];
 
