@@ -12,20 +12,22 @@ echo 'LABEL=root / ext4 rw,noatime 0 0' >"$root/etc/fstab"
 chroot "$root" passwd -d root >/dev/null
 mkdir -p "$root/usr/local/sbin" "$units/multi-user.target.wants" "$units/iscsid.service.d" \
     "$units/serial-getty@ttyS0.service.d" "$root/etc/systemd/system-generators"
-install -m 755 "$files/golden-ready" "$files/headwater-ready" "$files/iscsi-identity" "$root/usr/local/sbin/"
-cat >"$units/headwater-ready.service" <<'UNIT'
+install -m 755 "$files/golden-ready" "$files/headwater-guest" "$files/iscsi-identity" "$root/usr/local/sbin/"
+install -m 644 "$files/headwater-guest.service" "$units/"
+ln -sf ../headwater-guest.service "$units/multi-user.target.wants/"
+cat >"$units/golden-ready.service" <<'UNIT'
 [Unit]
-Description=Tell the Headwater server that this machine is up
+Description=Tell the serial line that this machine is up
 After=systemd-user-sessions.service iscsid.service
 # The line first, then the shell's prompts.
-Before=serial-getty@ttyS0.service getty.target
+Before=serial-getty@ttyS0.service getty.target headwater-guest.service
 [Service]
 Type=oneshot
 ExecStart=/usr/local/sbin/golden-ready
 [Install]
 WantedBy=multi-user.target
 UNIT
-ln -sf ../headwater-ready.service "$units/multi-user.target.wants/"
+ln -sf ../golden-ready.service "$units/multi-user.target.wants/"
 # A root shell on the serial console, for tests: without getty and login, which take seconds under emulation, and dash,
 # which has no line editor, so that its output is what commands print.
 cat >"$units/serial-getty@ttyS0.service.d/lab.conf" <<'UNIT'

@@ -28,5 +28,5 @@ firmware=bios
 [ -d /sys/firmware/efi ] && firmware=uefi
 read -r uptime _ </proc/uptime
 echo "MICRO-READY uptime=$uptime firmware=$firmware disk=$disk mac=$(cat /sys/firmware/ibft/ethernet0/mac)"
-ready-beacon.sh &
+headwater-guest ready &
 while true; do setsid cttyhack sh; done

@@ -60,7 +60,7 @@ pub struct ShowArgs {
 }
 
 /// `headwater trace replay`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct ReplayArgs {
     /// The trace
     pub file: PathBuf,
@@ -69,6 +69,9 @@ pub struct ReplayArgs {
     /// How many clients replay it at once, each over a connection of its own
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub clients: u16,
+    /// Over iSCSI, log in under this name: targets of Headwater are for the initiator of their device alone
+    #[arg(long, value_name = "IQN")]
+    pub initiator: Option<String>,
     /// Wait between requests as long as the recorded machine did
     #[arg(long)]
     pub think: bool,

@@ -1,10 +1,12 @@
 //! Two machines from one golden image are two machines: names, ids and keys of their own, told by the server.
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lab::{Firmware, GOLDEN_READY_WITHIN, Guest};
+use serde_json::Value;
 
 use crate::site::{Device, Dhcp, Site};
 
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 const ENDS_WITHIN: Duration = Duration::from_secs(120);
 
 /// What makes a machine itself.
@@ -38,13 +40,40 @@ fn two_machines_from_one_image_differ_in_host_name_machine_id_and_host_key() {
     assert_ne!(first.machine_id, second.machine_id);
     assert_ne!(first.host_key, second.host_key);
 
+    // The service in the image does what administrators tell.
+    let [mut guest, second] = guests;
+    let (device, other) = (devices[0].name, devices[1].name);
+    let told = site.headwater(&["device", "message", "We close at six.", device, "--wait"]);
+    assert!(told.contains("taken"), "{told}");
+    guest.wait_for("We close at six.", ENDS_WITHIN).unwrap();
+    let boot = status(&site, device)["boot"].clone();
+    site.headwater(&["device", "reboot", device, "--wait", "--yes"]);
+    assert_eq!(status(&site, device)["presence"], "booting");
     // The machine id is the device's, not the boot's; a volatile write cache has lost everything else.
-    let [mut guest, _second] = guests;
-    guest.reset().unwrap();
     guest.wait_for(lab::golden::READY, GOLDEN_READY_WITHIN).unwrap();
     assert_eq!(guest.run("cat /etc/machine-id").unwrap().trim(), first.machine_id);
-    drop(guest);
+    wait_for(&site, device, "online");
+    assert_ne!(status(&site, device)["boot"], boot, "it was restarted");
+    site.headwater(&["device", "shutdown", "--filter", "name != nobody", "--wait", "--yes"]);
+    for (mut guest, device) in [(guest, device), (second, other)] {
+        guest.wait_for("Power down", ENDS_WITHIN).unwrap();
+        wait_for(&site, device, "off");
+    }
     assert_eq!(site.image_hash(), before, "the golden image changed");
+}
+
+fn status(site: &Site, device: &str) -> Value {
+    let answer = site.headwater(&["device", "status", device, "--output", "json"]);
+    serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"))
+}
+
+/// Waits until the server says this of the device.
+fn wait_for(site: &Site, device: &str, presence: &str) {
+    let began = Instant::now();
+    while status(site, device)["presence"] != presence {
+        assert!(began.elapsed() < ENDS_WITHIN, "not {presence}: {}", status(site, device));
+        std::thread::sleep(LOOK_EVERY);
+    }
 }
 
 /// What the machine says of itself, and what it shows to others.

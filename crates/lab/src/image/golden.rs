@@ -4,7 +4,9 @@
 //! `iscsid` takes it over from there, so that it survives a restart of the server; then one line that begins with
 //! [`READY`] appears on the serial console, the *ready beacon* goes to the server (`POST /v1/ready` with
 //! `{"mac": "52:54:00:77:00:10", "uptime_seconds": 21.53}`, to port 8080 of the iSCSI target's address or to
-//! `headwater.ready=URL` of the kernel's command line), and a root shell waits on the serial line.
+//! `headwater.ready=URL` of the kernel's command line), and a root shell waits on the serial line. Both
+//! beacon and, later, commands are the business of the service that administrators install in their images
+//! (`packaging/guest`).
 //!
 //! Before its init starts, the initramfs asks the server who the machine is (`golden-identity.sh`): host name, machine id
 //! and the SSH keys that may log in are the device's own, and sshd makes a host key when somebody connects for the first time.
@@ -57,9 +59,10 @@ const PAYLOAD_BLOCK_MIB: u64 = 16;
 const SETUP: &str = include_str!("../../assets/golden-setup.sh");
 const CUSTOMIZE: &str = include_str!("../../assets/golden-customize.sh");
 /// What goes into /usr/local/sbin, and the last one into the initramfs.
-const PROGRAMS: [(&str, &str); 4] = [
+const PROGRAMS: [(&str, &str); 5] = [
     ("golden-ready", include_str!("../../assets/golden-ready.sh")),
-    ("headwater-ready", super::micro::READY_BEACON),
+    ("headwater-guest.service", include_str!("../../../../packaging/guest/headwater-guest.service")),
+    ("headwater-guest", super::micro::GUEST_SERVICE),
     ("iscsi-identity", super::micro::ISCSI_IDENTITY),
     ("headwater-identity", include_str!("../../assets/golden-identity.sh")),
 ];

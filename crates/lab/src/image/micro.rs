@@ -23,7 +23,8 @@ use crate::progress::Progress;
 /// What the line on the serial console begins with when the guest is up.
 pub const READY: &str = "MICRO-READY";
 
-pub(super) const READY_BEACON: &str = include_str!("../../assets/ready-beacon.sh");
+/// What administrators install in their images; here, only its ready beacon is sent.
+pub(super) const GUEST_SERVICE: &str = include_str!("../../../../packaging/guest/headwater-guest");
 pub(super) const ISCSI_IDENTITY: &str = include_str!("../../assets/iscsi-identity.sh");
 const INIT: &str = include_str!("../../assets/micro-init.sh");
 
@@ -66,7 +67,7 @@ pub fn micro() -> Result<Image> {
         .add("sizes", format!("{ESP_MIB} {ROOT_MIB} {DATA_MIB} {PAYLOAD_BLOCK_MIB}"))
         .add("iscsid.conf", ISCSID_CONFIGURATION)
         .add("init", INIT)
-        .add("ready-beacon", READY_BEACON)
+        .add("headwater-guest", GUEST_SERVICE)
         .add("iscsi-identity", ISCSI_IDENTITY);
     let entry = cache::entry(&crate::home().join("images"), "micro", &inputs, |workplace| {
         crate::home::require_root("building the micro guest's image")?;
@@ -134,7 +135,7 @@ fn initramfs(workplace: &Path, root: &Path) -> Result<PathBuf> {
     fs::write(tree.join("etc/iscsi/iscsid.conf"), ISCSID_CONFIGURATION)?;
     fs::write(tree.join("etc/passwd"), "root::0:0:root:/:/bin/sh\n")?;
     let scripts =
-        [("init", INIT), ("bin/ready-beacon.sh", READY_BEACON), ("bin/iscsi-identity.sh", ISCSI_IDENTITY)];
+        [("init", INIT), ("bin/headwater-guest", GUEST_SERVICE), ("bin/iscsi-identity.sh", ISCSI_IDENTITY)];
     for (name, script) in scripts {
         fs::write(tree.join(name), script)?;
         fs::set_permissions(tree.join(name), fs::Permissions::from_mode(0o755))?;

@@ -71,8 +71,8 @@ impl Place {
         Ok(Self::Iscsi { address: resolve(host, ISCSI_PORT)?, target: target.to_owned(), lun })
     }
 
-    /// Connects client `number` to it.
-    pub(super) fn connect(&self, number: u32) -> anyhow::Result<Box<dyn Disk>> {
+    /// Connects client `number` to it, over iSCSI under this name or one of its own.
+    pub(super) fn connect(&self, number: u32, initiator: Option<&str>) -> anyhow::Result<Box<dyn Disk>> {
         match self {
             Self::Nbd { server, export } => {
                 let options = ConnectOptions {
@@ -86,7 +86,8 @@ impl Place {
             }
             Self::Iscsi { address, target, lun } => {
                 let wish = Wish {
-                    initiator: format!("iqn.2026-11.org.headwater:replay-{number}"),
+                    initiator: initiator
+                        .map_or_else(|| format!("iqn.2026-11.org.headwater:replay-{number}"), str::to_owned),
                     target: target.clone(),
                     lun: *lun,
                     number,

@@ -60,8 +60,9 @@ pub(super) async fn replay(args: ReplayArgs) -> anyhow::Result<String> {
     ensure!(!trace.requests.is_empty(), "{} holds no such requests", args.file.display());
     let place = Place::parse(&args.server)?;
     let recorded_us = trace::summary::summary(&trace, 0).duration_us;
-    let (clients, think, output) = (args.clients, args.think, args.output);
-    let work = move || run(&place, &trace, clients, think);
+    let output = args.output;
+    let how = args.clone();
+    let work = move || run(&place, &trace, &how);
     let (done, took) = tokio::task::spawn_blocking(work).await.context("a client died")??;
     let report = report(&args, recorded_us, done, took);
     print(&report, output, text)
@@ -81,12 +82,13 @@ fn chosen(mut trace: Trace, args: &ReplayArgs) -> Trace {
 }
 
 /// All clients at once, each in a thread: what each has done, and how long all of them took.
-fn run(place: &Place, trace: &Trace, clients: u16, think: bool) -> anyhow::Result<(Vec<Done>, Duration)> {
+fn run(place: &Place, trace: &Trace, args: &ReplayArgs) -> anyhow::Result<(Vec<Done>, Duration)> {
+    let think = args.think;
     let planned = plan(trace);
     // All are connected before the first request leaves.
     let mut disks = Vec::new();
-    for number in 0..clients {
-        disks.push(place.connect(number.into())?);
+    for number in 0..args.clients {
+        disks.push(place.connect(number.into(), args.initiator.as_deref())?);
     }
     let began = Instant::now();
     let done = std::thread::scope(|scope| {
