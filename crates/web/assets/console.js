@@ -81,11 +81,17 @@
       const said = (field) => {
         if (field.type === "checkbox") { return field.checked ? "true" : ""; }
         if (field.selectedOptions) { return field.value && (field.selectedOptions[0].dataset.name || field.value); }
-        const text = field.value.trim();
+        const text = field.value.trim() + (field.value.trim() && (field.dataset.unit || ""));
         return "list" in field.dataset ? text.split(/[\s,]+/).filter(Boolean).join(",") : text;
       };
       const changed = (field) => (field.type === "checkbox" ? (field.checked ? "true" : "") : field.value.trim()) !== (field.dataset.was || "");
-      for (const field of form.querySelectorAll("[data-word]")) { if (field.value) { words.push(word(said(field))); } }
+      let before = "";
+      for (const field of form.querySelectorAll("[data-word]")) {
+        if (!field.value) { continue; }
+        if (field.dataset.joins) { before = said(field) + field.dataset.joins; continue; }
+        words.push(word(before + said(field)));
+        before = "";
+      }
       for (const field of form.querySelectorAll("[data-flag]")) { if (said(field)) { words.push(field.dataset.flag, word(said(field))); } }
       for (const field of form.querySelectorAll("[data-key]")) { if (changed(field)) { words.push(word(field.dataset.key + "=" + (field.type === "checkbox" ? String(field.checked) : said(field)))); } }
       shown.textContent = words.join(" ");

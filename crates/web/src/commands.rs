@@ -85,10 +85,18 @@ pub(crate) fn device(verb: &str, device: &str) -> String {
     format!("headwater device {verb} {}", word(device))
 }
 
+/// A message is shown to whoever sits before a device.
+pub(crate) fn message(text: &str, device: &str) -> String {
+    format!("headwater device message {} {}", word(text), word(device))
+}
+
 /// Something is done with a vDisk, named `STORE/VDISK`: `release`, `delete-obsolete`, `merge`.
 pub(crate) fn vdisk(verb: &str, vdisk: &str) -> String {
     format!("headwater vdisk {verb} {}", word(vdisk))
 }
+
+/// A new vDisk with an empty disk; its name, its size and its properties follow.
+pub(crate) const BLANK: &str = "headwater vdisk blank";
 
 /// All versions of a vDisk become one whole image.
 pub(crate) fn merge_base(vdisk: &str) -> String {
@@ -144,8 +152,10 @@ pub fn every_command() -> Vec<String> {
         delete_version(version),
         trace_show("/var/lib/headwater/traces/lab-01.csv.gz"),
         TRACE_RECORD.to_owned(),
+        message("Save your work: back at 18:00", device_name),
+        format!("{BLANK} {} 40GiB write_cache.limit=10GiB description=empty", word(vdisk_name)),
     ];
-    all.extend(["wake", "reset", "delete"].map(|verb| device(verb, device_name)));
+    all.extend(["wake", "reboot", "shutdown", "reset", "delete"].map(|verb| device(verb, device_name)));
     all.extend(["merge", "release", "delete-obsolete"].map(|verb| vdisk(verb, vdisk_name)));
     for (verb, to) in
         [("promote", "test"), ("promote", "production"), ("revert", "test"), ("revert", "maintenance")]

@@ -1,4 +1,5 @@
 //! One device: what it is, what it does now, and how its boots went.
+use api::guest_commands::MAX_MESSAGE_CHARS;
 use api::live::DeviceStatus;
 use axum::http::StatusCode;
 use farm::model::ObjectKind;
@@ -120,8 +121,19 @@ fn buttons(data: &Data) -> Markup {
     html! {
         @if device.disabled { (button("enable", "Enable…", &data.may_change)) } @else { (button("disable", "Disable…", &data.may_change)) }
         (button("wake", "Wake…", &data.may_operate))
+        (button("reboot", "Restart…", &data.may_operate))
+        (button("shutdown", "Shut down…", &data.may_operate))
         (button("reset", "Forget the boot…", &data.may_operate))
         (button("delete", "Delete…", &data.may_change))
+        @if data.may_operate.is_ok() {
+            form.inline method="post" action=(paths::DEVICES_DO) {
+                (token(&data.token))
+                input type="hidden" name="id" value=(device.id);
+                input type="hidden" name="back" value=(paths::device(device.id));
+                input name="text" aria-label="Message to show" placeholder="message" maxlength=(MAX_MESSAGE_CHARS);
+                button name="what" value="message" { "Show…" }
+            }
+        }
         @if let Err(why) = &data.may_change { span.small { "Not for you: " (why) "." } }
     }
 }

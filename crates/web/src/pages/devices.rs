@@ -2,6 +2,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use api::guest_commands::MAX_MESSAGE_CHARS;
 use api::live::DeviceStatus;
 use axum::http::{Method, StatusCode};
 use farm::filter::{Filter, Operator, Term};
@@ -278,11 +279,15 @@ fn bulk(data: &Data) -> Markup {
             option value="enable" { "enable" }
             option value="disable" { "disable" }
             option value="wake" { "wake" }
+            option value="reboot" { "restart" }
+            option value="shutdown" { "shut down" }
+            option value="message" { "show a message" }
             option value="reset" { "forget the boot, end sessions" }
             option value="delete" { "delete" }
         }
         select name="vdisk" aria-label="vDisk to assign" { option value="" { "– vDisk –" } @for vdisk in &data.vdisks { option value=(vdisk.id) { (visible(&vdisk.full())) } } }
         select name="collection" aria-label="Collection to move to" { option value="" { "– collection –" } @for collection in &data.collections { option value=(collection.id) { (visible(&collection.full())) } } }
+        input name="text" aria-label="Message to show" placeholder="– message –" maxlength=(MAX_MESSAGE_CHARS);
         button { "Go on…" }
     } }
 }
@@ -293,6 +298,9 @@ enum What {
     Move(i64),
     Enable(bool),
     Wake,
+    Reboot,
+    Shutdown,
+    Message(String),
     Reset,
     Delete,
 }
@@ -309,6 +317,12 @@ impl What {
             "enable" => Self::Enable(true),
             "disable" => Self::Enable(false),
             "wake" => Self::Wake,
+            "reboot" => Self::Reboot,
+            "shutdown" => Self::Shutdown,
+            "message" => match form.get("text").trim() {
+                "" => return Err(bad("write what the marked devices are to show")),
+                text => Self::Message(text.to_owned()),
+            },
             "reset" => Self::Reset,
             "delete" => Self::Delete,
             _ => return Err(bad("say what to do with the marked devices")),
@@ -331,6 +345,15 @@ impl What {
             Self::Wake => {
                 format!("{devices} will be called by their network cards (Wake-on-LAN); what runs, runs on.")
             }
+            Self::Reboot => format!(
+                "The operating systems of {devices} will be restarted by the service in them, now: whoever works there loses what is not saved. Where the service does not run, nothing happens."
+            ),
+            Self::Shutdown => format!(
+                "The operating systems of {devices} will be shut down by the service in them, now: whoever works there loses what is not saved. Where the service does not run, nothing happens."
+            ),
+            Self::Message(text) => format!(
+                "Whoever sits before {devices} will be shown this by the service in its operating system: {text}"
+            ),
             Self::Reset => format!(
                 "The sessions of {devices} end at once: an operating system that runs there loses its disk, and what it wrote into a volatile write cache is gone."
             ),
@@ -341,7 +364,7 @@ impl What {
     }
 
     const fn is_dangerous(&self) -> bool {
-        matches!(self, Self::Reset | Self::Delete | Self::Enable(false))
+        matches!(self, Self::Reboot | Self::Shutdown | Self::Reset | Self::Delete | Self::Enable(false))
     }
 
     async fn carry_out(&self, ask: &Ask, id: &str) -> Result<Value, Refusal> {
@@ -354,6 +377,9 @@ impl What {
             Self::Move(collection) => patch(json!({ "collection": collection })).await,
             Self::Enable(enabled) => patch(json!({ "disabled": !enabled })).await,
             Self::Wake => wake(ask, id).await,
+            Self::Reboot => order(ask, id, "reboot", "").await,
+            Self::Shutdown => order(ask, id, "shutdown", "").await,
+            Self::Message(text) => order(ask, id, "message", text).await,
             Self::Reset => ask.send(Method::POST, &format!("{path}/reset"), None, None).await,
             Self::Delete => ask.send(Method::DELETE, &path, Some("*"), None).await,
         }
@@ -367,6 +393,9 @@ impl What {
             Self::Move(_) => commands::move_to(device, target),
             Self::Enable(enabled) => commands::enable(device, *enabled),
             Self::Wake => commands::device("wake", device),
+            Self::Reboot => commands::device("reboot", device),
+            Self::Shutdown => commands::device("shutdown", device),
+            Self::Message(text) => commands::message(text, device),
             Self::Reset => commands::device("reset", device),
             Self::Delete => commands::device("delete", device),
         }
@@ -377,6 +406,18 @@ impl What {
 async fn wake(ask: &Ask, id: &str) -> Result<Value, Refusal> {
     let id: i64 = id.parse().unwrap_or_default();
     let told = ask.send(Method::POST, "/v1/wake", None, Some(&json!({ "devices": [id] }))).await?;
+    done_unless_told(told)
+}
+
+/// The service in a device's system is given a command. That it takes it is seen on the device's page.
+async fn order(ask: &Ask, id: &str, command: &str, text: &str) -> Result<Value, Refusal> {
+    let body = json!({ "command": command, "text": text });
+    let told = ask.send(Method::POST, &format!("/v1/devices/{id}/commands"), None, Some(&body)).await?;
+    done_unless_told(told)
+}
+
+/// Of one device, the problem that was told is why it was not done.
+fn done_unless_told(told: Value) -> Result<Value, Refusal> {
     match told.pointer("/items/0/problem").and_then(Value::as_str) {
         Some(why) => Err(Refusal::new(StatusCode::CONFLICT, why)),
         None => Ok(told),
@@ -431,7 +472,7 @@ async fn confirm(visit: &Visit, what: &What, ids: &[&str], back: &str) -> Result
     let target = match what {
         What::Assign(id) => visit.ask.get::<Named>(&format!("/v1/vdisks/{id}")).await?.full(),
         What::Move(id) => visit.ask.get::<Named>(&format!("/v1/collections/{id}")).await?.full(),
-        What::Enable(_) | What::Wake | What::Reset | What::Delete => String::new(),
+        _ => String::new(),
     };
     let form = visit.form.with("target", &target);
     let mut names = Vec::new();
@@ -455,7 +496,7 @@ async fn confirm(visit: &Visit, what: &What, ids: &[&str], back: &str) -> Result
             form method="post" action=(paths::DEVICES_DO) {
                 (token(&visit.token()))
                 input type="hidden" name="sure" value="yes";
-                @for field in ["what", "vdisk", "collection", "back"] { input type="hidden" name=(field) value=(visit.form.get(field)); }
+                @for field in ["what", "vdisk", "collection", "text", "back"] { input type="hidden" name=(field) value=(visit.form.get(field)); }
                 @for id in ids { input type="hidden" name="id" value=(id); }
                 a.button href=(back) autofocus { "Cancel" }
                 " "

@@ -131,7 +131,7 @@ fn version_panel(visit: &Visit, data: &Data, version: &Version) -> Markup {
             @if version.is_scheduled() { (badge("busy", "not yet released")) " " }
             @if data.vdisk.held_at == Some(version.number) { (badge("warn", "held")) } }
         p { (version.kind.replace('-', " ")) @if let Some(parent) = version.parent { " on version " (parent) } ", made " (moment(&version.made_at))
-            @if let Some(released) = &version.released_at { ", released " (moment(released)) " UTC" } ". " (visible(&version.comment)) }
+            @if let Some(released) = version.released_at.as_ref().filter(|at| !at.starts_with(EPOCH)) { ", released " (moment(released)) " UTC" } ". " (visible(&version.comment)) }
         p.small { code { (visible(&version.file)) } " " (version.length_bytes.map(bytes).unwrap_or_default()) }
         @if !runners.is_empty() { p { (badge("good", &several(runners.len() as u64, "device"))) " run it: " @for device in runners.iter().take(12) { (link(&paths::device_named(device), device)) " " } @if runners.len() > 12 { "and " (runners.len().saturating_sub(12)) " more" } } }
         div.actions {
@@ -146,6 +146,8 @@ fn version_panel(visit: &Visit, data: &Data, version: &Version) -> Markup {
     } }
 }
 
+/// How the moment of a release begins that was never one: versions that came with a configuration have been there from the start.
+const EPOCH: &str = "1970-01-01T";
 /// The field of a dialog that asks for a moment.
 const RELEASE_AT: &str = "release_at";
 

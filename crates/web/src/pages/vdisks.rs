@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::answer::{Answer, Page};
 use crate::ask::Refusal;
+use crate::commands;
 use crate::door::{Route, Visit};
 use crate::fields::Fields;
 use crate::markup::{badge, bytes, link, name, same_as, several, token, visible};
@@ -96,15 +97,15 @@ async fn new_form(visit: &Visit, failed: Option<Refusal>) -> Result<Answer, Refu
         h1 { "New vDisk" }
         (super::images::ways("/vdisks/new"))
         @if let Some(failed) = &failed { p.said.bad role="alert" { (visible(&failed.answer.message)) } }
-        form.stack method="post" action="/vdisks/new" data-command="headwater vdisk blank" {
+        form.stack method="post" action="/vdisks/new" data-command=(commands::BLANK) {
             (token(&visit.token()))
-            label { "Store" select name="store" data-key="store" { @for store in &stores { option value=(store.id) data-name=(store.name) selected[form.get("store") == store.id.to_string()] { (visible(&store.name)) } } } }
+            label { "Store" select name="store" data-word="" data-joins="/" { @for store in &stores { option value=(store.id) data-name=(store.name) selected[form.get("store") == store.id.to_string()] { (visible(&store.name)) } } } }
             label { "Name" input name="name" required data-word="" value=(form.get("name")) autofocus; }
-            label { "Size in GiB" input name="size" inputmode="numeric" required data-key="size-gib" value=(if form.get("size").is_empty() { "40" } else { form.get("size") }); span.effect { "of the empty disk, on which an operating system is then installed; its file takes room as it fills" } }
-            label { "Write cache of each device, in GiB" input name="cache" inputmode="numeric" data-key="cache-gib" value=(if form.get("cache").is_empty() { "10" } else { form.get("cache") }); span.effect { "on the server's disk; begun anew at each boot" } }
+            label { "Size in GiB" input name="size" inputmode="numeric" required data-word="" data-unit="GiB" value=(if form.get("size").is_empty() { "40" } else { form.get("size") }); span.effect { "of the empty disk, on which an operating system is then installed; its file takes room as it fills" } }
+            label { "Write cache of each device, in GiB" input name="cache" inputmode="numeric" data-key="write_cache.limit" data-unit="GiB" value=(if form.get("cache").is_empty() { "10" } else { form.get("cache") }); span.effect { "on the server's disk; begun anew at each boot" } }
             label { "Description" input name="description" data-key="description" value=(form.get("description")); }
             span.buttons { button.primary { "Make the vDisk" } " " a.button href=(paths::VDISKS) { "Cancel" } }
-            (same_as("headwater vdisk blank STORE/NAME SIZE"))
+            (same_as(commands::BLANK))
         }
     };
     let status = failed.as_ref().map_or(axum::http::StatusCode::OK, |failed| failed.status);

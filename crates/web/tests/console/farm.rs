@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use api::guest_commands::{CommandState, CommandStatus, CommandWanted, CommandedDevice};
 use api::live::{DeviceStatus, Live, ServerStatus, Stats, TraceStatus, TraceWanted, WriteCacheStatus};
 use api::{Api, Door};
 use axum::body::Body;
@@ -341,6 +342,28 @@ impl Live for ToldServer {
             "lab-01" => Ok(vec!["lan0".to_owned()]),
             _ => Err(ControlError::new(control::Code::Internal, "no network is up")),
         }
+    }
+
+    fn give_command(
+        &self,
+        devices: &[DeviceName],
+        wanted: &CommandWanted,
+    ) -> Result<CommandStatus, ControlError> {
+        let told = |name: &DeviceName| CommandedDevice {
+            name: name.to_string(),
+            state: if name.as_str() == "lab-01" { CommandState::Pending } else { CommandState::Refused },
+            heard_s: None,
+            problem: (name.as_str() != "lab-01").then(|| "it is not running".to_owned()),
+        };
+        Ok(CommandStatus {
+            id: Some(1),
+            command: wanted.kind,
+            text: Some(wanted.text.clone()),
+            by: wanted.by.clone(),
+            given_at: "2026-11-21T10:00:00Z".to_owned(),
+            expires_at: "2026-11-21T10:02:00Z".to_owned(),
+            items: devices.iter().map(told).collect(),
+        })
     }
 
     fn trace_start(&self, name: &DeviceName, wanted: &TraceWanted) -> Result<TraceStatus, ControlError> {

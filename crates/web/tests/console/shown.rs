@@ -210,7 +210,7 @@ async fn recording_is_begun_looked_at_and_downloaded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn marked_devices_are_woken_and_those_that_cannot_be_are_told() {
+async fn marked_devices_are_woken_restarted_and_sent_messages_and_those_that_cannot_be_are_told() {
     let farm = Farm::new().await;
     let mut ann = farm.ann().await;
     let mut ids = Vec::new();
@@ -225,6 +225,18 @@ async fn marked_devices_are_woken_and_those_that_cannot_be_are_told() {
     let sure = [&wake[..], &[("sure", "yes")]].concat();
     ann.post("/devices/do", &sure).await;
     ann.get("/devices").await.shows(&["1 device done, 1 not", "no network is up"]);
+    let both = [("id", ids[0].as_str()), ("id", ids[1].as_str())];
+    let message = [&[("what", "message"), ("text", "Save <b>now</b>")], &both[..]].concat();
+    let said = ["2 devices", "Save &lt;b&gt;now&lt;/b&gt;", "headwater device message 'Save &lt;b&gt;now"];
+    ann.post("/devices/do", &message).await.shows(&said);
+    for what in ["reboot", "shutdown"] {
+        let order = [&[("what", what)], &both[..]].concat();
+        ann.post("/devices/do", &order).await.shows(&["2 devices", "not saved", what]);
+        ann.post("/devices/do", &[&order[..], &[("sure", "yes")]].concat()).await;
+        ann.get("/devices").await.shows(&["1 device done, 1 not", "it is not running"]);
+    }
+    ann.post("/devices/do", &[&[("what", "message"), ("text", " ")], &both[..]].concat()).await;
+    ann.get("/devices").await.shows(&["Write what the marked devices are to show"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
