@@ -389,3 +389,54 @@ fn certificates(folder: &Path, authority: &str, clients: &[(&str, &str)]) {
         }
     }
 }
+
+/// A short trace: the firmware's reads, one of which the disk does not have, and the system's, with a write.
+const TRACE: &str = "# headwater block trace 1
+time_us,operation,offset,length,stage,latency_us,ok
+0,read,0,512,1,50,1
+100,read,512,2048,1,50,1
+20000,read,1048576,131072,2,90,1
+20010,read,8388608,65536,2,90,1
+20500,write,16777216,4096,2,90,1
+30000,read,68719476736,4096,2,90,1
+40000,flush,0,0,2,90,1
+";
+
+#[test]
+fn trace_is_replayed_on_a_running_server_over_nbd_and_over_iscsi() {
+    let mut site = Site::new("", "", PLAIN);
+    site.start();
+    let file = site.path("boot.csv");
+    std::fs::write(&file, TRACE).unwrap();
+    let replay = |server: &str, options: &[&str]| {
+        let words = ["trace", "replay", file.to_str().unwrap(), server, "--output", "json"];
+        let (ok, text) = headwater(&[&words, options].concat());
+        assert!(ok, "{text}");
+        serde_json::from_str::<serde_json::Value>(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    };
+    let counts = |report: &serde_json::Value| {
+        let kinds = report["kinds"].as_array().unwrap().iter();
+        let count = |kind: &serde_json::Value| {
+            assert_eq!(kind["failed"], 0, "{report}");
+            (kind["kind"].as_str().unwrap().to_owned(), kind["count"].as_u64().unwrap())
+        };
+        kinds.map(count).collect::<Vec<_>>()
+    };
+    let (reads, flushes) = (("read".to_owned(), 5), ("flush".to_owned(), 1));
+    let report = replay(&uri(&site, &new_export(&site)), &[]);
+    assert_eq!(counts(&report), [reads.clone(), flushes.clone()], "writes are left out");
+    let export = new_export(&site);
+    let report = replay(&unix_uri(&site, &export), &["--write", "--think"]);
+    assert_eq!(counts(&report), [reads.clone(), ("write".to_owned(), 1), flushes.clone()]);
+    // It thought as long as the machine did: 20 ms to the system, and 9 ms and 10 ms later on, without the answers' times.
+    assert!(report["took_us"]["max"].as_u64().unwrap() >= 30_000, "{report}");
+    assert!(io(&uri(&site, &export), &["read -P 0x5a 16M 4k"]).ok, "what is written is of any bytes");
+
+    let target = site.new_boot();
+    let disk = format!("iscsi://127.0.0.1:{}/{target}/0", site.iscsi_port);
+    let (ok, why) = headwater(&["trace", "replay", file.to_str().unwrap(), &disk]);
+    assert!(!ok && why.contains("this initiator may not use it"), "{why}");
+    let report = replay(&disk, &["--initiator", INITIATOR, "--stage", "second"]);
+    assert_eq!(counts(&report), [("read".to_owned(), 3), flushes]);
+    assert_eq!(report["recorded_us"].as_u64(), Some(20_090), "{report}");
+}

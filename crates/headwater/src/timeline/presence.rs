@@ -28,6 +28,9 @@ const UP_AFTER: Millis = Millis::from_us(10 * 60 * 1_000_000);
 const IDLE_AFTER: Millis = Millis::from_us(5 * 60 * 1_000_000);
 /// A system that shuts down and has asked for nothing for so long is off.
 const OFF_AFTER: Millis = Millis::from_us(10 * 1_000_000);
+/// How long a device that is up may be without a connection and is not missed: systems take their sessions over from their own
+/// initramfs, and come back after a restart of the server, within seconds.
+const BACK_WITHIN: Millis = Millis::from_us(10 * 1_000_000);
 /// How long a lost device is looked for.
 const LOST_FOR: Millis = Millis::from_us(30 * 60 * 1_000_000);
 
@@ -73,6 +76,7 @@ pub fn presence(boot: Option<&BootRecord>, now: Moment) -> Presence {
         Status::Disconnected => match (boot.ready_at_ms, quiet) {
             (None, quiet) if quiet < ON_ITS_WAY_FOR => Presence::Booting,
             (Some(_), _) if said_good_bye(boot) => Presence::Off,
+            (Some(_), quiet) if quiet < BACK_WITHIN => Presence::Online,
             (_, quiet) if quiet < LOST_FOR => Presence::Lost,
             _ => Presence::Off,
         },
@@ -171,7 +175,8 @@ mod tests {
         polite.session_end(at(100), "logout");
         gone.session_end(at(100), "connection lost");
         assert_eq!(is(&polite, 101), Presence::Off);
-        assert_eq!((is(&gone, 101), is(&gone, 100 + 1801)), (Presence::Lost, Presence::Off));
+        assert_eq!((is(&gone, 101), is(&gone, 111)), (Presence::Online, Presence::Lost), "it may come back");
+        assert_eq!(is(&gone, 100 + 1801), Presence::Off);
         gone.login(at(200), login(LINUX));
         assert_eq!(is(&gone, 201), Presence::Online, "it is back");
         let mut early = BootRecord::begin("b1", "lab-01", "debian", "t", at(0));
