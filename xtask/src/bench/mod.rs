@@ -10,7 +10,9 @@ mod process;
 mod storm;
 mod stream;
 
-use anyhow::Result;
+use std::path::Path;
+
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
@@ -165,6 +167,13 @@ fn figure(value: f64) -> String {
     } else {
         format!("{value:.2}")
     }
+}
+
+/// Takes a file out of the page cache.
+fn forget_pages(file: &Path) -> Result<()> {
+    let opened = std::fs::File::open(file).with_context(|| format!("cannot open {}", file.display()))?;
+    rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed)
+        .with_context(|| format!("cannot drop the pages of {}", file.display()))
 }
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ pub(crate) fn measure(arguments: &StormArguments) -> Result<Vec<Measure>> {
         }
         Ok::<Command, anyhow::Error>(command)
     };
-    forget_pages(&image.vhdx)?;
+    super::forget_pages(&image.vhdx)?;
     let storm = round(devices(None)?, pid).context("the storm")?;
     let mut measures = of_storm(&storm, arguments.devices);
     measures.push(told("server memory at most, MiB", peak_mib(pid)?, "MiB", Aim::OursAtMost(MEMORY_AIM_MIB)));
@@ -232,13 +232,6 @@ fn peak_mib(pid: u32) -> Result<f64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib: Option<f64> = line.and_then(|line| line.trim().split(' ').next()?.parse().ok());
     Ok(kib.with_context(|| format!("no VmHWM in {path}"))? / 1024.0)
-}
-
-/// Takes a file out of the page cache, so that the storm begins cold.
-fn forget_pages(file: &Path) -> Result<()> {
-    let opened = std::fs::File::open(file)?;
-    rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed)?;
-    Ok(())
 }
 
 fn start_tgt(network: &Network, vhdx: &Path) -> Result<Service> {

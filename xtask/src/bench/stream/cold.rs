@@ -4,8 +4,7 @@
 //! The pages of the image are dropped before each run (`posix_fadvise`); other files stay where they are.
 use std::fs::File;
 
-use anyhow::{Context, Result};
-use rustix::fs::{Advice, fadvise};
+use anyhow::Result;
 
 use super::clients::{self, Load, SEQUENTIAL};
 use super::{Bench, Sample, nbd, of};
@@ -27,7 +26,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Measure>> {
     for (measure, load, seconds) in LOADS {
         let seconds_argument = format!("--runtime={seconds}");
         let samples = bench.alternate(&[true, false], |over_nbd, _| {
-            fadvise(&file, 0, None, Advice::DontNeed).context("cannot drop the image's pages")?;
+            super::super::forget_pages(&bench.raw)?;
             clients::sample(&ours.server, || match over_nbd {
                 true => clients::blast(bench, ours.export, load, seconds as u32),
                 false => clients::fio_with(
