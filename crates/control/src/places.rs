@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use diskimage::OpenOptions;
 use diskimage::chain;
 use farm::catalogue::Reader;
-use farm::model::{ObjectKind, ServerId, Store, Stored, Vdisk, VdiskId, Version};
+use farm::model::{ObjectKind, ServerId, Store, StoreId, Stored, Vdisk, VdiskId, Version};
 use farm::rules::permission::{Action, Place};
 
 use crate::caller::Caller;
 use crate::error::{Code, ControlError};
+use crate::whole::Control;
 
 /// The folder of a store on this server.
 pub(crate) fn store_folder(
@@ -33,6 +34,24 @@ pub(crate) fn folder(
 ) -> Result<PathBuf, ControlError> {
     let store: Stored<Store> = reader.get(vdisk.store)?;
     store_folder(reader, server, &store)
+}
+
+/// The folder of a store on this server, for somebody who may put images there.
+///
+/// # Errors
+/// [`Code::StoreUnreachable`], [`Code::Denied`], or the database's.
+pub(crate) fn folder_for_images(
+    control: &Control,
+    by: &Caller,
+    store: StoreId,
+) -> Result<PathBuf, ControlError> {
+    let folder = control.read(|reader| {
+        let store: Stored<Store> = reader.get(store)?;
+        by.may(Action::Change, ObjectKind::Vdisk, store_place(&store))?;
+        store_folder(reader, control.server(), &store)
+    })?;
+    reachable(&folder)?;
+    Ok(folder)
 }
 
 /// Refuses a store whose folder is not there.

@@ -12,14 +12,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use diskimage::{Format, LayerInfo};
-use farm::model::{FileName, ObjectKind, Store, StoreId, Stored};
-use farm::rules::permission::Action;
+use farm::model::{FileName, StoreId};
 use rustix::fs::{FlockOperation, RenameFlags};
 use sha2::{Digest, Sha256};
 
 use crate::caller::Caller;
 use crate::error::{Code, ControlError};
-use crate::places::{has_room, is_free, reachable, store_folder, store_place};
+use crate::places::{folder_for_images, has_room, is_free};
 use crate::whole::Control;
 
 /// The most bytes of a part: what is held in memory at once, and lost when a connection breaks.
@@ -156,12 +155,7 @@ struct Place {
 
 impl Place {
     fn of(control: &Control, by: &Caller, store: StoreId, name: &FileName) -> Result<Self, ControlError> {
-        let folder = control.read(|reader| {
-            let store: Stored<Store> = reader.get(store)?;
-            by.may(Action::Change, ObjectKind::Vdisk, store_place(&store))?;
-            store_folder(reader, control.server(), &store)
-        })?;
-        reachable(&folder)?;
+        let folder = folder_for_images(control, by, store)?;
         if !matches!(Format::of_ending(Path::new(name.as_str())), Some(Format::Vhdx | Format::Vhd)) {
             let why = format!("{name} is not named as a VHDX or VHD image is (.vhdx, .avhdx, .vhd, .avhd)");
             return Err(ControlError::bad_value("name", why)

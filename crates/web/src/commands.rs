@@ -98,6 +98,19 @@ pub(crate) fn vdisk(verb: &str, vdisk: &str) -> String {
 /// A new vDisk with an empty disk; its name, its size and its properties follow.
 pub(crate) const BLANK: &str = "headwater vdisk blank";
 
+/// The steps of setting up a farm, where what is written stands for what a form is filled in with.
+pub(crate) const NAME_FARM: &str = "headwater farm create NAME";
+pub(crate) const RENAME_FARM: &str = "headwater farm set name=NAME";
+pub(crate) const MAKE_STORE: &str = "headwater store create NAME paths=SERVER:FOLDER";
+pub(crate) const MAKE_COLLECTION: &str = "headwater collection create NAME site=SITE";
+/// A table of devices is looked at.
+pub(crate) const LOOK_AT_DEVICES: &str = "headwater device import FILE.csv --dry-run";
+
+/// Images that lie in a store become vDisks.
+pub(crate) fn adopt(store: &str) -> String {
+    format!("headwater store adopt {}", word(store))
+}
+
 /// All versions of a vDisk become one whole image.
 pub(crate) fn merge_base(vdisk: &str) -> String {
     format!("headwater vdisk merge {} --base", word(vdisk))
@@ -156,6 +169,8 @@ pub fn every_command() -> Vec<String> {
         format!("{BLANK} {} 40GiB write_cache.limit=10GiB description=empty", word(vdisk_name)),
     ];
     all.extend(["wake", "reboot", "shutdown", "reset", "delete"].map(|verb| device(verb, device_name)));
+    all.extend([NAME_FARM, RENAME_FARM, MAKE_STORE, MAKE_COLLECTION, LOOK_AT_DEVICES].map(str::to_owned));
+    all.push(adopt("it's images"));
     all.extend(["merge", "release", "delete-obsolete"].map(|verb| vdisk(verb, vdisk_name)));
     for (verb, to) in
         [("promote", "test"), ("promote", "production"), ("revert", "test"), ("revert", "maintenance")]

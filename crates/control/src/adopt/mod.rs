@@ -11,15 +11,14 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use farm::model::{
-    Access, AccessMode, Description, FileMark, FileName, Lineage, ObjectKind, Store, StoreId, Stored,
-    SubnetAffinity, Vdisk, VdiskName, Version, VersionNumber, VersionState,
+    Access, AccessMode, Description, FileMark, FileName, Lineage, StoreId, Stored, SubnetAffinity, Vdisk,
+    VdiskName, Version, VersionNumber, VersionState,
 };
-use farm::rules::permission::Action;
 use serde::Serialize;
 
 use crate::caller::Caller;
 use crate::error::{Code, ControlError};
-use crate::places::{reachable, store_folder, store_place};
+use crate::places::folder_for_images;
 use crate::whole::Control;
 
 /// What a store's folder holds besides what the catalogue lists.
@@ -108,12 +107,7 @@ pub struct Template {
 /// # Errors
 /// [`Code::StoreUnreachable`], [`Code::Denied`], or the database's.
 pub fn plan(control: &Control, by: &Caller, store: StoreId) -> Result<Plan, ControlError> {
-    let folder = control.read(|reader| {
-        let store: Stored<Store> = reader.get(store)?;
-        by.may(Action::Change, ObjectKind::Vdisk, store_place(&store))?;
-        store_folder(reader, control.server(), &store)
-    })?;
-    reachable(&folder)?;
+    let folder = folder_for_images(control, by, store)?;
     let (known, names) = known(control, store)?;
     let looked = found::look_through(&folder, &known)?;
     let mut plan = grouping::group(looked.files, &names);

@@ -48,24 +48,43 @@ async fn document(
 ) -> Response {
     let peer = peer.ip().to_canonical();
     // Files are read, and state is written.
-    match tokio::task::spawn_blocking(move || cloud.answer(&seed, &document, peer)).await {
+    respond(
+        peer,
+        "text/plain",
+        tokio::task::spawn_blocking(move || cloud.answer(&seed, &document, peer)).await,
+    )
+}
+
+/// What a device is answered, or why it is not.
+pub(super) fn respond(
+    peer: IpAddr,
+    content_type: &'static str,
+    done: Result<Result<String, Refused>, tokio::task::JoinError>,
+) -> Response {
+    match done {
         Ok(Ok(text)) => {
-            let headers = [(header::CONTENT_TYPE, "text/plain"), (header::CACHE_CONTROL, "no-store")];
+            let headers = [(header::CONTENT_TYPE, content_type), (header::CACHE_CONTROL, "no-store")];
             (headers, text).into_response()
         }
         Ok(Err((status, why))) => {
-            tracing::debug!(%peer, %status, why, "cloud document refused");
+            tracing::debug!(%peer, %status, why, "a device was refused");
             (status, format!("{why}\n")).into_response()
         }
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 
+/// Keeps one address from asking too often.
+pub(super) fn permit(limit: &RateLimit, peer: IpAddr) -> Result<(), Refused> {
+    match limit.permit(peer, Instant::now()) {
+        true => Ok(()),
+        false => Err((StatusCode::TOO_MANY_REQUESTS, "too many requests from this address".to_owned())),
+    }
+}
+
 impl Cloud {
     fn answer(&self, seed: &str, document: &str, peer: IpAddr) -> Result<String, Refused> {
-        if !self.limit.permit(peer, Instant::now()) {
-            return Err((StatusCode::TOO_MANY_REQUESTS, "too many requests from this address".to_owned()));
-        }
+        permit(&self.limit, peer)?;
         let asking = self.asking(seed, peer)?;
         match document {
             "meta-data" => Ok(self.facts(&asking)?.meta_data()),

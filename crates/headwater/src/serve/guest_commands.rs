@@ -14,16 +14,16 @@
 //! ```
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 
-use super::cloud::{Cloud, Refused};
+use super::cloud::{Cloud, Refused, permit, respond};
 use super::ready::RateLimit;
 use crate::cloud::CLOUD_PATH;
 use crate::stream::mailbox::{Mail, Mailbox, Receipt};
@@ -42,6 +42,9 @@ pub(super) struct Post {
     pub(super) limit: RateLimit,
 }
 
+/// Messages are of any language.
+const TEXT: &str = "text/plain; charset=utf-8";
+
 /// The routes. Needs the peer's address: `into_make_service_with_connect_info::<SocketAddr>()`.
 pub(super) fn router(post: Arc<Post>) -> Router {
     Router::new().route(&format!("{CLOUD_PATH}{{seed}}/command"), get(fetch).post(receive)).with_state(post)
@@ -53,7 +56,7 @@ async fn fetch(
     Path(seed): Path<String>,
 ) -> Response {
     let peer = peer.ip().to_canonical();
-    answer(peer, tokio::task::spawn_blocking(move || post.fetch(&seed, peer)).await)
+    respond(peer, TEXT, tokio::task::spawn_blocking(move || post.fetch(&seed, peer)).await)
 }
 
 async fn receive(
@@ -68,40 +71,18 @@ async fn receive(
         let why = format!("the receipt did not come, or has more than {MAX_RECEIPT_BYTES} bytes\n");
         return (StatusCode::BAD_REQUEST, why).into_response();
     };
-    answer(peer, tokio::task::spawn_blocking(move || post.receive(&seed, peer, &body)).await)
-}
-
-fn answer(peer: IpAddr, done: Result<Result<String, Refused>, tokio::task::JoinError>) -> Response {
-    match done {
-        Ok(Ok(text)) => {
-            let headers =
-                [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::CACHE_CONTROL, "no-store")];
-            (headers, text).into_response()
-        }
-        Ok(Err((status, why))) => {
-            tracing::debug!(%peer, %status, why, "a device's service was refused");
-            (status, format!("{why}\n")).into_response()
-        }
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
+    respond(peer, TEXT, tokio::task::spawn_blocking(move || post.receive(&seed, peer, &body)).await)
 }
 
 impl Post {
-    fn permit(&self, peer: IpAddr) -> Result<(), Refused> {
-        match self.limit.permit(peer, Instant::now()) {
-            true => Ok(()),
-            false => Err((StatusCode::TOO_MANY_REQUESTS, "too many requests from this address".to_owned())),
-        }
-    }
-
     fn fetch(&self, seed: &str, peer: IpAddr) -> Result<String, Refused> {
-        self.permit(peer)?;
+        permit(&self.limit, peer)?;
         let (device, boot) = self.cloud.who(seed, peer)?;
         Ok(written(&self.mailbox.fetch(crate::catalogue::now(), &device, &boot)))
     }
 
     fn receive(&self, seed: &str, peer: IpAddr, body: &[u8]) -> Result<String, Refused> {
-        self.permit(peer)?;
+        permit(&self.limit, peer)?;
         let (device, boot) = self.cloud.who(seed, peer)?;
         let rule =
             || (StatusCode::BAD_REQUEST, "a receipt is: NUMBER taken, or NUMBER failed WHY".to_owned());

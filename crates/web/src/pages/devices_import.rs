@@ -111,7 +111,7 @@ fn shown(visit: &Visit, looked: &Looked) -> Answer {
                 @if let Looked::Good(imported) = looked { " " button.primary name="what" value="make" { "Import " (several(imported.made.saturating_add(imported.changed), "device")) } }
                 " " a.button href=(paths::DEVICES) { "Cancel" }
             }
-            (crate::markup::same_as("headwater device import FILE.csv --dry-run"))
+            (crate::markup::same_as(crate::commands::LOOK_AT_DEVICES))
         }
         p.small { "The columns are those of " a href="/devices/export" { "the export" } ", which can be changed in a spreadsheet and imported again." }
     };

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::answer::{Answer, Page};
 use crate::ask::{Ask, Refusal};
+use crate::commands;
 use crate::door::{Route, Visit};
 use crate::markup::{badge, same_as, several, token, visible};
 use crate::paths;
@@ -95,8 +96,8 @@ fn form(data: &Data, step: &str, body: &Markup) -> Markup {
 
 fn farm_form(data: &Data) -> Markup {
     let (called, button, command) = match &data.farm {
-        Some(name) => (name.as_str(), "Rename it", "headwater farm set name=NAME"),
-        None => ("", "Name it", "headwater farm create NAME"),
+        Some(name) => (name.as_str(), "Rename it", commands::RENAME_FARM),
+        None => ("", "Name it", commands::NAME_FARM),
     };
     let body = html! {
         label { "What is the farm to be called?" input name="name" required value=(called); }
@@ -122,7 +123,7 @@ fn store_form(data: &Data) -> Markup {
     html! {
         @if data.stores > 0 { p { a href="/stores" { (several(data.stores, "store")) } } }
         (form(data, "store", &body))
-        (same_as("headwater store create NAME paths=SERVER:FOLDER"))
+        (same_as(commands::MAKE_STORE))
     }
 }
 
@@ -142,7 +143,7 @@ fn collection_form(data: &Data) -> Markup {
     html! {
         @if data.collections > 0 { p { a href="/collections" { (several(data.collections, "collection")) } } }
         (form(data, "collection", &body))
-        (same_as("headwater collection create NAME site=SITE"))
+        (same_as(commands::MAKE_COLLECTION))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::answer::{Answer, Page, json as json_answer};
 use crate::ask::Refusal;
 use crate::door::{Route, Visit};
 use crate::fields::{Fields, encode};
-use crate::markup::{badge, bytes, name, same_as, several, token, visible, word};
+use crate::markup::{badge, bytes, name, same_as, several, token, visible};
 use crate::paths;
 use crate::said::Said;
 use crate::wire::{List, Named};
@@ -147,7 +147,7 @@ fn planned(visit: &Visit, store: &Named, plan: &Plan, asked: &Fields) -> Markup 
             label { "Write cache of each device, in GiB" input name="cache" inputmode="numeric" required value=(if asked.get("cache").is_empty() { "10" } else { asked.get("cache") }); span.effect { "on the server's disk; begun anew at each boot" } }
             label.check { input type="checkbox" name="newest_in_test" value="true" checked[asked.get("newest_in_test") == "true"]; " The newest version of each is for test devices at first" }
             span.buttons { button.primary { "Make the marked vDisks" } " " a.button href=(paths::VDISKS) { "Cancel" } }
-            (same_as(&format!("headwater store adopt {}", word(&store.name))))
+            (same_as(&crate::commands::adopt(&store.name)))
         } }
         @if !plan.findings.is_empty() { section.panel {
             h2 { "What cannot be adopted" }
