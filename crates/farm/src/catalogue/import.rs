@@ -283,6 +283,12 @@ fn filled(row: &DeviceRow, mut device: Device, known: &Known) -> Result<Device, 
     profile.write_cache.limit = row.write_cache_limit.or(profile.write_cache.limit);
     profile.menu.show = row.menu.or(profile.menu.show);
     profile.menu.wait = row.menu_wait.or(profile.menu.wait);
+    if let Some(keys) = &row.ssh_keys {
+        profile.guest.ssh_keys = keys.clone();
+    }
+    if let Some(data) = &row.user_data {
+        profile.guest.user_data = Some(data.clone());
+    }
     device.macs = row.macs.clone().unwrap_or(device.macs);
     device.disabled = row.disabled.unwrap_or(device.disabled);
     device.description = row.description.clone().unwrap_or(device.description);

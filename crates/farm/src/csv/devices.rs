@@ -8,6 +8,8 @@
 //! | `vdisks` | its vDisks in boot order, with a vertical bar between them: `golden` or `store/golden` |
 //! | `kind`, `disabled`, `description`, `uuid`, `address`, `local-disk`, `write-cache`, `write-cache-limit` | as in filters |
 //! | `menu`, `menu-wait` | when its boot menu is shown (`always`, `on-key`, `never`), and for how many seconds |
+//! | `ssh-keys` | public keys that may log in, one on each line of the cell (in quotation marks) |
+//! | `user-data` | the device's own template of cloud-init's user data, as many lines as it has |
 //!
 //! A cell that is empty or a column that is not there says nothing: a new device gets what the collection's template
 //! has, a known one keeps what it has.
@@ -17,11 +19,11 @@ use std::str::FromStr;
 use super::{BadCell, Line};
 use crate::model::{
     ByteSize, Choice, Description, Device, DeviceKind, DeviceName, LocalDisk, Mac, Macs, MenuShow, MenuWait,
-    Name, Uuid, VdiskName, WriteCacheKind,
+    Name, SshKeys, UserData, Uuid, VdiskName, WriteCacheKind,
 };
 
 /// The columns, in the order in which they are written.
-pub const COLUMNS: [&str; 15] = [
+pub const COLUMNS: [&str; 17] = [
     "name",
     "site",
     "collection",
@@ -37,6 +39,8 @@ pub const COLUMNS: [&str; 15] = [
     "write-cache-limit",
     "menu",
     "menu-wait",
+    "ssh-keys",
+    "user-data",
 ];
 
 /// The most errors that are told of one table.
@@ -77,6 +81,10 @@ pub struct DeviceRow {
     pub menu: Option<MenuShow>,
     /// How long that waits.
     pub menu_wait: Option<MenuWait>,
+    /// Who may log in to its system.
+    pub ssh_keys: Option<SshKeys>,
+    /// Its own template of user data.
+    pub user_data: Option<UserData>,
 }
 
 /// Reads a table of devices.
@@ -171,6 +179,8 @@ impl Cells<'_> {
             let seconds = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
             MenuWait::new(seconds).map_err(|error| error.to_string())
         });
+        let ssh_keys = self.parsed("ssh-keys");
+        let user_data = self.parsed("user-data");
         let (name, line) = (name?, self.line.number);
         let row = DeviceRow {
             line,
@@ -189,6 +199,8 @@ impl Cells<'_> {
             write_cache_limit,
             menu,
             menu_wait,
+            ssh_keys,
+            user_data,
         };
         (self.errors.len() == before).then_some(row)
     }
@@ -254,6 +266,8 @@ pub fn cells(device: &Device, site: &Name, collection: &Name, vdisks: &[String])
         text(profile.write_cache.limit.map(|limit| limit.to_string())),
         text(profile.menu.show.map(|show| show.word().to_owned())),
         text(profile.menu.wait.map(|wait| wait.seconds().to_string())),
+        text(profile.guest.ssh_keys.lines()),
+        text(profile.guest.user_data.as_ref().map(UserData::to_string)),
     ]
 }
 
@@ -273,6 +287,21 @@ mod tests {
         assert_eq!((vdisks[0].0.as_ref().unwrap().as_str(), vdisks[0].1.as_str()), ("store x", "a"));
         assert_eq!((&vdisks[1].0, vdisks[1].1.as_str()), (&None, "b"));
         assert_eq!((rows[1].line, rows[1].name.as_str(), &rows[1].macs), (3, "lab-2", &None));
+    }
+
+    #[test]
+    fn what_the_system_is_told_is_written_in_cells_of_several_lines_and_read_again() {
+        let keys = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKj ann@desk\nssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKk bob; lab, \"2\"";
+        let data = "#cloud-config\nroom: \"{{personality.Room}}\"\n";
+        let mut table = String::new();
+        crate::csv::write(&mut table, &["name", "ssh-keys", "user-data"].map(str::to_owned));
+        crate::csv::write(&mut table, &["lab-1", keys, data].map(str::to_owned));
+        let [row] = parse(table.as_bytes()).unwrap().try_into().unwrap();
+        assert_eq!(row.ssh_keys, Some(keys.parse().unwrap()));
+        assert_eq!(row.user_data, Some(data.parse().unwrap()));
+        let errors = parse(b"name,ssh-keys,user-data\nlab-1,password,{{devise}}\n").unwrap_err();
+        let columns: Vec<_> = errors.iter().filter_map(|error| error.column.as_deref()).collect();
+        assert_eq!(columns, ["ssh-keys", "user-data"]);
     }
 
     #[test]

@@ -64,6 +64,11 @@ fn exported_table_imports_to_the_same_devices(catalogue: &Catalogue) {
             device.description = text("a, \"b\"; c");
             device.disabled = number == 3;
             device.profile.kind = DeviceKind::Test;
+            if number == 4 {
+                let keys = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKj ann@desk\nssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKk bob";
+                device.profile.guest.ssh_keys = keys.parse().unwrap();
+                device.profile.guest.user_data = Some("#cloud-config\nroom: \"{{device}}\"\n".parse().unwrap());
+            }
             change.create(device)?;
         }
         Ok(())
