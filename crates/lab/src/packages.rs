@@ -87,6 +87,11 @@ const BINUTILS: Package = package("binutils", "/usr/bin/as", "assembles the load
 const CHROMIUM: Package = package("chromium", "/usr/bin/chromium", "shows the console's pages in tests");
 const CHROMEDRIVER: Package =
     package("chromium-driver", "/usr/bin/chromedriver", "lets tests drive the browser (WebDriver)");
+const SYSTEMD_STUB: Package = package(
+    "systemd-boot-efi",
+    "/usr/lib/systemd/boot/efi/linuxx64.efi.stub",
+    "is the program that unified kernel images are made with",
+);
 const TIME: Package = package("time", "/usr/bin/time", "measures the memory of programs");
 
 /// What `cargo xtask demo` needs: images, a lab network and target devices.
@@ -137,6 +142,7 @@ pub const TEST: &[Package] = &[
     POSTGRESQL,
     NFTABLES,
     BINUTILS,
+    SYSTEMD_STUB,
     OPENSSH,
     CHROMIUM,
     CHROMEDRIVER,

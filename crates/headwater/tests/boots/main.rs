@@ -20,5 +20,6 @@ mod restarts;
 mod site;
 mod store;
 mod traces;
+mod unified;
 mod versions;
 mod write_cache;

@@ -396,6 +396,15 @@ mod tests {
     }
 
     #[test]
+    fn https_server_is_asked_after_it_is_told_where_certificates_are() {
+        let certificates = Some("http://ca.example/auto".to_owned());
+        let script = MediaScript { crosscert: certificates, ..media(&["https://boot.example"]) }.render();
+        let told = script.find("set crosscert http://ca.example/auto\n").unwrap();
+        let asked = script.find("chain --timeout 10000 https://boot.example:443/v1/boot/script?").unwrap();
+        assert!(told < asked, "{script}");
+    }
+
+    #[test]
     fn servers_have_schemes_ports_and_no_paths() {
         let url = |text: &str| MediaServer::parse(text, 8080).map(|server| server.url().to_owned());
         assert_eq!(url("10.0.0.1").unwrap(), "http://10.0.0.1:8080");
