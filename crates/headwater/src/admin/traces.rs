@@ -7,7 +7,7 @@ use control::{Code, ControlError};
 
 use super::Admin;
 use crate::config::DeviceName;
-use crate::timeline::tracer::{TracePhase, TraceState, Wanted};
+use crate::timeline::tracer::{Subject, TracePhase, TraceState, Wanted};
 
 /// The longest file that is handed out. Longer ones are fetched from the server's folder.
 const MAX_FILE_BYTES: u64 = 64 << 20;
@@ -36,7 +36,9 @@ pub(super) fn start(
         seconds: wanted.seconds,
     };
     let now = admin.recorder.clock().now();
-    let state = admin.recorder.tracer().start(&device, wanted, &title, now).map_err(|error| {
+    let disk_bytes = running.as_ref().map_or(0, |running| running.disk_bytes);
+    let subject = Subject { title: &title, disk_bytes };
+    let state = admin.recorder.tracer().start(&device, wanted, subject, now).map_err(|error| {
         let code = match error.kind() {
             std::io::ErrorKind::QuotaExceeded => Code::Conflict,
             _ => Code::Internal,

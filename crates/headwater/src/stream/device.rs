@@ -161,6 +161,8 @@ pub struct Running {
     pub boot: BootId,
     /// The version, and since when.
     pub disk: BootDisk,
+    /// The size of the disk in bytes.
+    pub disk_bytes: u64,
     /// How full its write cache is, where it has one.
     pub write_cache: Option<CacheUsage>,
 }
@@ -420,7 +422,8 @@ impl DeviceSlot {
             Attached::Written(..) => None,
         };
         let (device, boot, disk) = (self.name.clone(), open.boot.clone(), open.disk.clone());
-        Some(Running { device, boot, disk, write_cache })
+        let disk_bytes = open.attached.device().geometry().size.get();
+        Some(Running { device, boot, disk, disk_bytes, write_cache })
     }
 
     /// The disk that it writes itself, where it is open and of this version: nobody else can open it meanwhile.

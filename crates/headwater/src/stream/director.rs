@@ -303,6 +303,7 @@ impl BootDirector {
             vdisk,
             version: Some(disk.number.get().into()),
             target: &target,
+            disk_bytes: None,
         });
         tracing::debug!(device = device.name.as_str(), boot = id, vdisk, version = %disk.number, entry = chosen.text, peer = %request.peer, "boot planned");
         plan

@@ -85,6 +85,7 @@ impl Directory for BootDirectory {
             vdisk: &opened.disk.name,
             version: Some(opened.disk.number.get().into()),
             target: name.as_str(),
+            disk_bytes: Some(opened.device.geometry().size.get()),
         };
         let observer = self.recorder.login(&boot, Program::Initiator(attempt.isid.0), Some(attempt.peer));
         // Without it the login is as good; the timeline says less.

@@ -151,6 +151,7 @@ impl BootExports {
             vdisk: &opened.disk.name,
             version: Some(opened.disk.number.get().into()),
             target: &ExportName::Device(device.name.clone(), wish.boot.cloned()).to_string(),
+            disk_bytes: Some(opened.device.geometry().size.get()),
         };
         let address = socket_address(peer);
         let observer = self.recorder.login(&boot, Program::NbdClient, address);

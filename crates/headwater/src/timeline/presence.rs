@@ -52,11 +52,16 @@ impl Presence {
 #[must_use]
 pub fn presence(boot: Option<&BootRecord>, now: Moment) -> Presence {
     let Some(boot) = boot.filter(|boot| boot.end.is_none()) else { return Presence::Off };
+    let totals = [&boot.first_stage, &boot.second_stage];
+    let last_request = totals.into_iter().flatten().filter_map(|stage| stage.last_request_at_ms).max();
+    of_running(boot, last_request, now)
+}
+
+/// The same of a boot whose requests are counted elsewhere: this is when the last one was answered.
+pub(super) fn of_running(boot: &BootRecord, last_request: Option<Millis>, now: Moment) -> Presence {
     let now = boot.relative(now);
     let age = |at: Millis| Millis::from_us(now.us().saturating_sub(at.us()));
     let last_step = boot.steps.last().map_or_else(Millis::default, |step| step.at_ms);
-    let totals = [&boot.first_stage, &boot.second_stage];
-    let last_request = totals.into_iter().flatten().filter_map(|stage| stage.last_request_at_ms).max();
     let quiet = age(last_request.unwrap_or_default().max(last_step));
     if let Some(leaving) = boot.leaving {
         match leaving.comes_back {

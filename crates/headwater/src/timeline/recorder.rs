@@ -20,10 +20,11 @@ use vdisk::BootId;
 use self::steps::{is_past_firmware, translate};
 use self::tap::SessionTap;
 use super::counters::StageCounters;
+use super::presence::{self, Presence};
 use super::record::{BootRecord, Leaving, Login, Program, Stage, StepKind, WriteCacheFill};
 use super::store::BootStore;
 use super::time::{Clock, Millis, Moment};
-use super::tracer::{Began, Tracer};
+use super::tracer::{Began, Subject, Tracer};
 use crate::config::DeviceName;
 use crate::path::PathMtu;
 
@@ -94,6 +95,8 @@ pub struct NewBoot<'a> {
     pub version: Option<u64>,
     /// The target's name.
     pub target: &'a str,
+    /// The size of its disk, once it is open.
+    pub disk_bytes: Option<u64>,
 }
 
 impl NewBoot<'_> {
@@ -147,6 +150,11 @@ impl LiveBoot {
 
     fn revision(&self) -> u64 {
         self.events.wrapping_add(self.first.activity()).wrapping_add(self.second.activity())
+    }
+
+    fn presence(&self, now: Moment) -> Presence {
+        let last = self.first.last().max(self.second.last());
+        presence::of_running(&self.record, last.map(|last| self.record.relative(last)), now)
     }
 
     fn touch(&mut self) -> &mut BootRecord {
@@ -313,7 +321,8 @@ impl Recorder {
         drop(table);
         self.notify();
         let title = boot.title();
-        let switch = self.tracer.login(boot.device, Began { boot: boot.id, title: &title, now });
+        let subject = Subject { title: &title, disk_bytes: boot.disk_bytes.unwrap_or(0) };
+        let switch = self.tracer.login(boot.device, Began { boot: boot.id, subject, now });
         SessionTap {
             counters,
             switch,
@@ -448,6 +457,23 @@ impl Recorder {
         let mut boots: Vec<BootRecord> = boots.map(LiveBoot::snapshot).collect();
         boots.reverse();
         boots
+    }
+
+    /// Whether each device with a boot under way is there. No record is copied for it, so that it can be asked for again and again.
+    #[must_use]
+    pub fn presences(&self) -> HashMap<DeviceName, Presence> {
+        self.presences_at(self.clock.now())
+    }
+
+    pub(super) fn presences_at(&self, now: Moment) -> HashMap<DeviceName, Presence> {
+        let table = self.lock();
+        let of = |boots: &Vec<LiveBoot>| {
+            // As a device's status has it: a script that nobody has used yet says less than the boot that still runs.
+            let latest_first = || boots.iter().rev();
+            let boot = latest_first().find(|boot| boot.record.used()).or_else(|| latest_first().next())?;
+            Some(boot.presence(now))
+        };
+        table.live.iter().filter_map(|(device, boots)| Some((device.clone(), of(boots)?))).collect()
     }
 
     /// Writes the files of the boots that changed since they were written, each at most once in `every`.

@@ -90,11 +90,20 @@ pub struct TraceState {
     pub trouble: Option<String>,
 }
 
+/// What a trace is of, as its file tells it.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// For people: device, vDisk, boot.
+    pub title: &'a str,
+    /// The size of the disk in bytes; 0 where it is not known.
+    pub disk_bytes: u64,
+}
+
 /// A session that begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Began<'a> {
     pub(super) boot: &'a str,
-    pub(super) title: &'a str,
+    pub(super) subject: Subject<'a>,
     pub(super) now: Moment,
 }
 
@@ -113,7 +122,7 @@ impl Tracer {
         &self,
         device: &DeviceName,
         wanted: Wanted,
-        title: &str,
+        subject: Subject<'_>,
         now: Moment,
     ) -> io::Result<TraceState> {
         let switch = self.switch(device);
@@ -137,7 +146,7 @@ impl Tracer {
         };
         let mut file = lock(&switch.file);
         let mut slot = lock(&switch.recording);
-        *file = (recording.phase == TracePhase::Recording).then(|| recording.begin(title, now));
+        *file = (recording.phase == TracePhase::Recording).then(|| recording.begin(subject, now));
         switch.on.store(file.is_some(), Relaxed);
         let state = recording.state();
         *slot = Some(recording);
@@ -180,7 +189,7 @@ impl Tracer {
             let mut file = lock(&switch.file);
             // Another session of the boot may have begun it meanwhile.
             if let Some(recording) = lock(&switch.recording).as_mut().filter(is_meant) {
-                *file = Some(recording.begin(began.title, began.now));
+                *file = Some(recording.begin(began.subject, began.now));
                 switch.on.store(true, Relaxed);
             }
         }
@@ -270,10 +279,11 @@ impl Switch {
 }
 
 impl Recording {
-    fn begin(&mut self, title: &str, now: Moment) -> Appender {
+    fn begin(&mut self, subject: Subject<'_>, now: Moment) -> Appender {
         self.phase = TracePhase::Recording;
         self.began = now;
-        Appender::new(&Header { title: title.to_owned(), disk_bytes: 0, started_unix_us: now.unix_us() })
+        let Subject { title, disk_bytes } = subject;
+        Appender::new(&Header { title: title.to_owned(), disk_bytes, started_unix_us: now.unix_us() })
     }
 
     fn is_full(&self) -> bool {
@@ -326,8 +336,12 @@ mod tests {
         }
     }
 
+    fn of(title: &str) -> Subject<'_> {
+        Subject { title, disk_bytes: 3 << 30 }
+    }
+
     fn began(boot: &str, ms: u64) -> Began<'_> {
-        Began { boot, title: "lab-01, debian", now: at(ms) }
+        Began { boot, subject: of("lab-01, debian"), now: at(ms) }
     }
 
     fn stored(state: &TraceState) -> trace::Trace {
@@ -340,7 +354,7 @@ mod tests {
         let tracer = Tracer::new(dir.path());
         let switch = tracer.login(&device(), began("b1", 0));
         assert!(!switch.is_on());
-        tracer.start(&device(), Wanted::default(), "lab-01", at(1000)).unwrap();
+        tracer.start(&device(), Wanted::default(), of("lab-01"), at(1000)).unwrap();
         assert!(switch.is_on());
         switch.push(at(1001), read(512));
         tracer.write(at(1100));
@@ -350,10 +364,9 @@ mod tests {
         assert!(!switch.is_on());
         switch.push(at(1300), read(4096));
         let found = stored(&state);
-        assert_eq!(
-            (found.header.title.as_str(), found.header.started_unix_us),
-            ("lab-01", at(1000).unix_us())
-        );
+        let header = &found.header;
+        assert_eq!((header.title.as_str(), header.disk_bytes), ("lab-01", 3 << 30));
+        assert_eq!(header.started_unix_us, at(1000).unix_us());
         let times: Vec<(u64, u64)> = found.requests.iter().map(|r| (r.at_us, r.offset)).collect();
         assert_eq!(times, [(960, 512), (199_960, 1024)]);
     }
@@ -363,7 +376,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let tracer = Tracer::new(dir.path());
         let wanted = Wanted { after_boot: Some("b1".into()), until_ready: true, seconds: None };
-        tracer.start(&device(), wanted, "", at(0)).unwrap();
+        tracer.start(&device(), wanted, of(""), at(0)).unwrap();
         let old = tracer.login(&device(), began("b1", 5));
         assert!(!old.is_on(), "the boot that runs is not meant");
         let new = tracer.login(&device(), began("b2", 10));
@@ -371,7 +384,8 @@ mod tests {
         tracer.ready(&device());
         let state = tracer.state(&device()).unwrap();
         assert_eq!((state.phase, state.recorded), (TracePhase::Done, 1));
-        assert_eq!(stored(&state).header.title, "lab-01, debian");
+        let header = stored(&state).header;
+        assert_eq!((header.title.as_str(), header.disk_bytes), ("lab-01, debian", 3 << 30));
     }
 
     #[test]
@@ -379,7 +393,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let tracer = Tracer::new(dir.path());
         let wanted = Wanted { seconds: Some(2), ..Wanted::default() };
-        tracer.start(&device(), wanted, "", at(0)).unwrap();
+        tracer.start(&device(), wanted, of(""), at(0)).unwrap();
         tracer.write(at(1999));
         assert_eq!(tracer.state(&device()).unwrap().phase, TracePhase::Recording);
         tracer.write(at(2000));
@@ -391,7 +405,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let tracer = Tracer::new(dir.path());
         let switch = tracer.login(&device(), began("b1", 0));
-        tracer.start(&device(), Wanted::default(), "", at(0)).unwrap();
+        tracer.start(&device(), Wanted::default(), of(""), at(0)).unwrap();
         for n in 0..MAX_WAITING as u64 + 5 {
             switch.push(at(1), read(n * 512));
         }
@@ -405,7 +419,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let tracer = Tracer::new(dir.path());
         let switch = tracer.login(&device(), began("b1", 0));
-        let state = tracer.start(&device(), Wanted::default(), "", at(0)).unwrap();
+        let state = tracer.start(&device(), Wanted::default(), of(""), at(0)).unwrap();
         fs::remove_file(&state.path).unwrap();
         switch.push(at(1), read(0));
         let state = tracer.stop(&device()).unwrap();
@@ -418,11 +432,11 @@ mod tests {
         let tracer = Tracer::new(dir.path());
         let name = |n: usize| DeviceName::parse(&format!("d{n}")).unwrap();
         for n in 0..MAX_RECORDINGS {
-            tracer.start(&name(n), Wanted::default(), "", at(0)).unwrap();
+            tracer.start(&name(n), Wanted::default(), of(""), at(0)).unwrap();
         }
-        let refused = tracer.start(&name(MAX_RECORDINGS), Wanted::default(), "", at(0));
+        let refused = tracer.start(&name(MAX_RECORDINGS), Wanted::default(), of(""), at(0));
         assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::QuotaExceeded);
         let _ = tracer.stop(&name(3));
-        assert!(tracer.start(&name(MAX_RECORDINGS), Wanted::default(), "", at(0)).is_ok());
+        assert!(tracer.start(&name(MAX_RECORDINGS), Wanted::default(), of(""), at(0)).is_ok());
     }
 }

@@ -1,4 +1,6 @@
-//! The block requests of real boots, recorded. The files that ship as benchmark inputs (`bench/traces`) were made by this test.
+//! The block requests of real boots, recorded. The files that ship as benchmark inputs (`bench/traces`) were made by this test:
+//! with `HEADWATER_TRACES=FOLDER` it leaves them there.
+use std::path::Path;
 use std::process::Stdio;
 
 use lab::{Firmware, GOLDEN_READY_WITHIN, Guest, Image, Network};
@@ -12,6 +14,7 @@ fn boots_by_bios_uefi_and_direct_kernel_are_recorded_from_login_to_ready() {
     let uefi = Device::new("uefi", 1);
     let kernel = Device { vdisk: "direct", ..Device::new("kernel", 2) };
     let image = lab::golden::golden().unwrap();
+    let image_bytes = disk_bytes(&image);
     let devices = [bios, uefi, kernel];
     let site =
         Site::begin_with("traces", Dhcp::Ours, image.clone(), &devices, |network| vdisks(network, &image));
@@ -29,6 +32,7 @@ fn boots_by_bios_uefi_and_direct_kernel_are_recorded_from_login_to_ready() {
         assert!(read("first") >= least_first_bytes, "{}: {summary:#}", device.name);
         assert!(read("second") > 10 << 20, "{}: {summary:#}", device.name);
         // What was counted of the boot is what was recorded of it.
+        assert_eq!(summary["disk_bytes"].as_u64(), Some(image_bytes), "{}", device.name);
         let record = site.boot_record(device);
         let counted = record["first_stage"]["reads"]["bytes"].as_u64().unwrap_or(0);
         assert_eq!(read("first"), counted, "{}", device.name);
@@ -53,8 +57,19 @@ fn record(site: &Site, device: &Device, firmware: Firmware) -> Value {
     let output = recorder.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
     drop(guest);
+    if let Some(folder) = std::env::var_os("HEADWATER_TRACES") {
+        std::fs::copy(&file, Path::new(&folder).join(format!("{}.csv.gz", device.name))).unwrap();
+    }
     let shown = status().args(["trace", "show", path, "--output", "json"]).output().unwrap();
     serde_json::from_slice(&shown.stdout).unwrap_or_else(|error| panic!("{error}: {shown:?}"))
+}
+
+/// The size of the disk in an image.
+fn disk_bytes(image: &Image) -> u64 {
+    let mut command = std::process::Command::new("qemu-img");
+    let told = command.args(["info", "--output=json"]).arg(&image.vhdx).output().unwrap();
+    let told: Value = serde_json::from_slice(&told.stdout).unwrap();
+    told["virtual-size"].as_u64().unwrap()
 }
 
 fn vdisks(_: &Network, image: &Image) -> Storage {

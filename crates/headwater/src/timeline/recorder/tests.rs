@@ -29,7 +29,15 @@ impl Bench {
     }
 
     fn boot<'a>(&'a self, id: &'a str) -> NewBoot<'a> {
-        NewBoot { id, device: &self.device, mac: Some(MAC), vdisk: "debian", version: None, target: "t" }
+        NewBoot {
+            id,
+            device: &self.device,
+            mac: Some(MAC),
+            vdisk: "debian",
+            version: None,
+            target: "t",
+            disk_bytes: None,
+        }
     }
 
     fn step(&self, ms: u64, step: BootStep) {
@@ -130,7 +138,7 @@ fn beacon_without_a_mac_finds_the_only_session_from_its_address() {
     assert_eq!(bench.recorder.ready(None, address(9)), Some(("lab-01".into(), "b1".into(), true)));
     assert_eq!(bench.recorder.ready(None, address(9)), Some(("lab-01".into(), "b1".into(), false)));
     let other = DeviceName::parse("lab-02").unwrap();
-    let boot = NewBoot { id: "b2", device: &other, mac: None, vdisk: "debian", version: None, target: "t" };
+    let boot = NewBoot { device: &other, mac: None, ..bench.boot("b2") };
     let _two = bench.recorder.login_at(bench.at(5), &boot, IPXE, peer(9));
     assert_eq!(bench.recorder.ready(None, address(9)), None, "two devices behind one address");
 }
