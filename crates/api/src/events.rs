@@ -1,6 +1,7 @@
 //! Answers that go on: what changes, for whoever listens.
 //!
-//! A listener of `/v1/events` (server-sent events, WHATWG HTML §9.2) hears of changes, of tasks that get on, and of boots.
+//! A listener of `/v1/events` (server-sent events, WHATWG HTML §9.2) hears of changes, of tasks that get on, of boots, and of devices
+//! that come and go.
 //! Changes are read from the audit, whose numbers are the ids of the events: whoever comes back with `Last-Event-ID`
 //! hears what was missed, and whoever reads slowly is read to from where they were. Nothing is queued for a listener but a
 //! bounded number of events; the feeder waits for it, and news waits in the catalogue.
@@ -49,7 +50,8 @@ pub(crate) fn all() -> Vec<Operation> {
         Operation::stream(
             "/v1/events",
             "listen",
-            "Tells of changes, tasks and boots as they happen, as server-sent events: change, task, boot, lost.",
+            "Tells of changes, tasks, boots and devices that come and go, as server-sent events: change, task, boot, \
+             presence, lost.",
             "text/event-stream",
             listen,
         ),
@@ -183,7 +185,8 @@ async fn feed(
     listener.comment("listening").await?;
     listener.changes(&mut told).await?;
     let mut boots = listener.api.live.follow();
-    let mut boots_go_on = true;
+    let mut presences = listener.api.live.follow_presence();
+    let (mut boots_go_on, mut presences_go_on) = (true, true);
     let mut stopping = listener.api.stopping.clone();
     let mut heartbeat = tokio::time::interval(HEARTBEAT);
     heartbeat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -202,6 +205,13 @@ async fn feed(
                 }
                 Some(_) => {}
                 None => boots_go_on = false,
+            },
+            change = presences.recv(), if presences_go_on => match change {
+                Some(change) if listener.sees(|sight| sight.presence(&change)) => {
+                    listener.send("presence", None, &json!(change)).await?;
+                }
+                Some(_) => {}
+                None => presences_go_on = false,
             },
             notice = notices.recv() => match notice {
                 Ok(Notice::Progress(task)) => listener.task(task).await?,

@@ -139,6 +139,23 @@ pub trait Live: Send + Sync + 'static {
     /// Each boot under way, and again whenever it changes, until the receiver is dropped. The queue is bounded: a listener
     /// that does not read holds up nobody but itself.
     fn follow(&self) -> mpsc::Receiver<Value>;
+
+    /// Each device that comes or goes from now on, until the receiver is dropped; bounded like [`follow`](Self::follow). By
+    /// default, none.
+    fn follow_presence(&self) -> mpsc::Receiver<PresenceChange> {
+        mpsc::channel(1).1
+    }
+}
+
+/// A device that came or went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PresenceChange {
+    /// The device.
+    pub device: String,
+    /// What it is now: `off`, `booting`, `online`, `idle`, `lost`.
+    pub presence: String,
+    /// What it was before; null where changes were missed, and this tells what it is.
+    pub before: Option<String>,
 }
 
 /// What is to be recorded of a device.
@@ -291,6 +308,9 @@ pub struct DeviceStatus {
     /// What the path to it carries, as it was found at its last login and since.
     #[serde(default)]
     pub path: Option<PathStatus>,
+    /// Whether the secrets of its boot have been told, which is done once.
+    #[serde(default)]
+    pub secrets_told: bool,
     /// Whether the service in its system asks for commands: it can be restarted, shut down and sent a message.
     #[serde(default)]
     pub takes_commands: bool,

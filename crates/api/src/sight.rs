@@ -8,6 +8,8 @@ use farm::rules::permission::{Action, Place};
 use farm::snapshot::Snapshot;
 use serde_json::Value;
 
+use crate::live::PresenceChange;
+
 /// What somebody sees at one moment.
 pub(crate) struct Sight {
     caller: Caller,
@@ -50,6 +52,11 @@ impl Sight {
     /// Whether a boot is one of a device that is seen.
     pub(crate) fn boot(&self, boot: &Value) -> bool {
         self.all || boot.get("device").and_then(Value::as_str).is_some_and(|name| self.device(name))
+    }
+
+    /// Whether that a device came or went is to be heard of.
+    pub(crate) fn presence(&self, change: &PresenceChange) -> bool {
+        self.all || self.device(&change.device)
     }
 
     /// Whether a change is to be heard of. Of what has places, what is gone has none any more.

@@ -101,6 +101,7 @@ fn secrets_are_told_once_in_a_boot_also_across_a_restart_of_the_server() {
         (session, url.split_once("/v1/").map(|(_, path)| format!("/v1/{path}")).unwrap())
     };
     let (first, path) = session(&site);
+    assert!(!secrets_told(&site));
     let (status, told) = get(&site, &path);
     assert_eq!(status, 200, "{told}");
     assert_eq!(serde_json::from_str::<serde_json::Value>(&told).unwrap(), serde_json::json!({"join": "one"}));
@@ -109,6 +110,7 @@ fn secrets_are_told_once_in_a_boot_also_across_a_restart_of_the_server() {
         assert_eq!(get(&site, "/v1/cloud/self/secrets").0, 410);
         assert_eq!(value(&get(&site, "/v1/cloud/self/meta-data").1, "secrets-url"), None);
         site.wait_for_log("asked for once more");
+        assert!(secrets_told(&site), "administrators see that they are told");
         site.kill();
         site.start();
         harness::wait_until("the session", || get(&site, "/v1/cloud/self/meta-data").0 == 200);
@@ -117,11 +119,32 @@ fn secrets_are_told_once_in_a_boot_also_across_a_restart_of_the_server() {
     // The next boot has a token of its own, and the first boot's is worth nothing.
     let (second, next) = session(&site);
     assert_ne!(next, path);
+    assert!(!secrets_told(&site), "each boot has its own");
     assert_eq!(get(&site, &path).0, 410);
     let meta = path.replace("/secrets", "/meta-data");
     assert_eq!(get(&site, &meta).0, 410, "a boot that was replaced is told nothing");
     assert_eq!(get(&site, &next).0, 200);
     second.end();
+}
+
+#[test]
+fn device_that_shows_its_token_is_not_held_up_by_others_behind_its_address() {
+    let mut site = Site::new("", "", "[cloud]\nsecrets = \"DIR/secrets\"");
+    put_secret(&site, "all/join", "everybody\n");
+    site.start();
+    let mut session = site.session(&site.new_boot());
+    assert!(session.run("read 0 4k").contains("read 4096"));
+    let (_, meta) = get(&site, "/v1/cloud/self/meta-data");
+    let url = value(&meta, "secrets-url").unwrap();
+    let seed = url.split_once("/v1/").unwrap().1.strip_suffix("secrets").unwrap().to_owned();
+    // A room full of machines that share this address and show nothing.
+    harness::wait_until("the limit", || get(&site, "/v1/cloud/self/command").0 == 429);
+    assert_eq!(get(&site, &format!("/v1/{seed}command")), (200, "again 5\n".to_owned()));
+    harness::wait_until("the limit", || get(&site, "/v1/cloud/x.y.z/meta-data").0 == 429);
+    assert_eq!(get(&site, &format!("/v1/{seed}meta-data")).0, 200);
+    // It has a limit of its own.
+    harness::wait_until("the limit", || get(&site, &format!("/v1/{seed}command")).0 == 429);
+    session.end();
 }
 
 /// Takes part of a device's own service: a program that is ended with the test.
@@ -155,9 +178,17 @@ fn file(site: &Site, name: &str) -> String {
     std::fs::read_to_string(site.path(name)).unwrap_or_default()
 }
 
-fn presence(site: &Site) -> (String, bool) {
+fn status(site: &Site) -> serde_json::Value {
     let text = site.headwater(&["device", "status", "lab-01", "--output", "json"]);
-    let status: serde_json::Value = serde_json::from_str(&text).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn secrets_told(site: &Site) -> bool {
+    status(site)["secrets_told"].as_bool().unwrap()
+}
+
+fn presence(site: &Site) -> (String, bool) {
+    let status = status(site);
     (status["presence"].as_str().unwrap().to_owned(), status["takes_commands"].as_bool().unwrap())
 }
 

@@ -36,6 +36,8 @@
         retry = Math.min(retry * 2, 30000);
       };
       for (const name of ["boot", "change", "task"]) { source.addEventListener(name, () => tell(name)); }
+      // A device that comes or goes: what shows boots shows that, too.
+      source.addEventListener("presence", () => tell("boot"));
       source.addEventListener("lost", all);
     };
     listen();

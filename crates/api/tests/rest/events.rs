@@ -68,6 +68,17 @@ async fn change_is_heard_and_can_be_heard_again_from_its_id_on() {
 }
 
 #[tokio::test]
+async fn device_that_comes_or_goes_is_heard_of() {
+    let farm = Farm::furnished().await;
+    let mut listener = Listener::new(&farm, None).await;
+    for (device, presence) in [("out", "lost"), ("in", "online")] {
+        let told = json!({"device": device, "presence": presence, "before": "booting"});
+        // It is no change of the catalogue: nobody comes back to it by an id.
+        assert_eq!(listener.next("presence").await, (String::new(), told));
+    }
+}
+
+#[tokio::test]
 async fn listener_is_let_go_when_the_server_stops() {
     let farm = Farm::furnished().await;
     let mut listener = Listener::new(&farm, None).await;

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use api::guest_commands::{CommandState, CommandStatus, CommandWanted, CommandedDevice};
-use api::live::{AdmissionStatus, DeviceStatus, Live, ServerStatus, Stats, TraceStatus, TraceWanted};
+use api::live::{
+    AdmissionStatus, DeviceStatus, Live, PresenceChange, ServerStatus, Stats, TraceStatus, TraceWanted,
+};
 use api::{Api, Door};
 use axum::body::Body;
 use axum::extract::ConnectInfo;
@@ -244,6 +246,7 @@ impl Live for NoServer {
             sessions: 0,
             write_cache: None,
             path: None,
+            secrets_told: false,
             takes_commands: true,
         })
     }
@@ -334,6 +337,16 @@ impl Live for NoServer {
     fn follow(&self) -> mpsc::Receiver<Value> {
         let (sender, receiver) = mpsc::channel(1);
         sender.try_send(json!({"id": "b1"})).unwrap();
+        receiver
+    }
+
+    fn follow_presence(&self) -> mpsc::Receiver<PresenceChange> {
+        let (sender, receiver) = mpsc::channel(2);
+        for (device, presence) in [("out", "lost"), ("in", "online")] {
+            let before = Some("booting".to_owned());
+            let change = PresenceChange { device: device.to_owned(), presence: presence.to_owned(), before };
+            sender.try_send(change).unwrap();
+        }
         receiver
     }
 }

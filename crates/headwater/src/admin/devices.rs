@@ -2,6 +2,7 @@
 use ::api::live::{DeviceStatus, PathStatus, WriteCacheStatus};
 use control::{Code, ControlError};
 use netboot::director::MacAddress;
+use vdisk::BootId;
 
 use super::Admin;
 use crate::config::DeviceName;
@@ -102,6 +103,10 @@ fn status(admin: &Admin, device: &KnownDevice, slot: Option<&DeviceSlot>) -> Dev
         sessions: boots.iter().map(|boot| boot.sessions).sum(),
         write_cache,
         path: boot.and_then(|boot| boot.path.as_ref()).map(path_status),
+        secrets_told: boot
+            .zip(slot)
+            .and_then(|(boot, slot)| Some(slot.secrets_told(&BootId::new(boot.id.clone()).ok()?)))
+            .unwrap_or(false),
         takes_commands: boot
             .is_some_and(|boot| admin.mailbox.hears(crate::catalogue::now(), &device.name, &boot.id)),
     }

@@ -8,6 +8,7 @@ mod boots;
 mod commands;
 mod devices;
 mod exposition;
+mod presences;
 mod process;
 mod stats;
 mod traces;
@@ -20,7 +21,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use ::api::guest_commands::{CommandStatus, CommandWanted};
-use ::api::live::{DeviceStatus, Live, Newcomer, ServerStatus, Stats, TraceStatus, TraceWanted};
+use ::api::live::{
+    DeviceStatus, Live, Newcomer, PresenceChange, ServerStatus, Stats, TraceStatus, TraceWanted,
+};
 use control::{Code, ControlError};
 use farm::model::{DeviceName, Mac, SecretName};
 use serde_json::Value;
@@ -32,12 +35,15 @@ use crate::stream::device::SessionEnder;
 use crate::stream::devices::Devices;
 use crate::stream::mailbox::Mailbox;
 use crate::stream::oddities::Oddities;
+use crate::timeline::presences::Presences;
 use crate::timeline::{Moment, Recorder};
 
 /// What the answers are made of.
 pub struct Admin {
     /// The boots.
     pub recorder: Arc<Recorder>,
+    /// Which devices are there, for followers.
+    pub presences: Arc<Presences>,
     /// The devices.
     pub devices: Arc<Devices>,
     /// Ends sessions.
@@ -173,6 +179,10 @@ impl Live for Admin {
 
     fn follow(&self) -> mpsc::Receiver<Value> {
         boots::follow(&self.recorder, self.stopping.clone())
+    }
+
+    fn follow_presence(&self) -> mpsc::Receiver<PresenceChange> {
+        presences::follow(&self.presences, self.stopping.clone())
     }
 }
 

@@ -23,12 +23,20 @@ pub(super) struct Cloud {
     pub(super) devices: Arc<Devices>,
     pub(super) recorder: Arc<Recorder>,
     pub(super) seeds: Arc<Seeds>,
-    pub(super) limit: RateLimit,
+    pub(super) limits: Limits,
 }
 
 /// The routes. Needs the peer's address: `into_make_service_with_connect_info::<SocketAddr>()`.
 pub(super) fn router(cloud: Arc<Cloud>) -> Router {
     Router::new().route(&format!("{CLOUD_PATH}{{seed}}/{{document}}"), get(document)).with_state(cloud)
+}
+
+/// How often may be asked. A device that shows the token of its boot is counted by itself, however many others have the same address;
+/// who shows none is counted by address.
+#[derive(Default)]
+pub(super) struct Limits {
+    addresses: RateLimit<IpAddr>,
+    devices: RateLimit<DeviceName>,
 }
 
 /// A refusal, in words for whoever reads the machine's log.
@@ -74,18 +82,16 @@ pub(super) fn respond(
     }
 }
 
-/// Keeps one address from asking too often.
-pub(super) fn permit(limit: &RateLimit, peer: IpAddr) -> Result<(), Refused> {
-    match limit.permit(peer, Instant::now()) {
+fn too_often(permitted: bool, from: &str) -> Result<(), Refused> {
+    match permitted {
         true => Ok(()),
-        false => Err((StatusCode::TOO_MANY_REQUESTS, "too many requests from this address".to_owned())),
+        false => Err((StatusCode::TOO_MANY_REQUESTS, format!("too many requests from this {from}"))),
     }
 }
 
 impl Cloud {
     fn answer(&self, seed: &str, document: &str, peer: IpAddr) -> Result<String, Refused> {
-        permit(&self.limit, peer)?;
-        let asking = self.asking(seed, peer)?;
+        let asking = self.asking(seed, peer, &self.limits)?;
         match document {
             "meta-data" => Ok(self.facts(&asking)?.meta_data()),
             "user-data" => self.facts(&asking)?.user_data().map_err(|why| {
@@ -100,22 +106,37 @@ impl Cloud {
         }
     }
 
-    /// Which boot of which device asks.
-    pub(super) fn who(&self, seed: &str, peer: IpAddr) -> Result<(DeviceName, BootId), Refused> {
-        let Asking { served, boot, .. } = self.asking(seed, peer)?;
+    /// Which boot of which device asks, if it has not asked too often.
+    pub(super) fn who(
+        &self,
+        seed: &str,
+        peer: IpAddr,
+        limits: &Limits,
+    ) -> Result<(DeviceName, BootId), Refused> {
+        let Asking { served, boot, .. } = self.asking(seed, peer, limits)?;
         Ok((served.device.name, boot))
     }
 
-    fn asking(&self, seed: &str, peer: IpAddr) -> Result<Asking, Refused> {
-        let (device, boot) = if seed == SELF {
-            self.recorder.boot_from(peer).ok_or_else(|| {
-                let why = "not exactly one device uses its disk from this address; where devices share an address, put \
-                           {seed} into the command line of their kernel";
-                (StatusCode::NOT_FOUND, why.to_owned())
-            })?
-        } else {
-            let unknown = || (StatusCode::NOT_FOUND, "this server has made no such token".to_owned());
-            self.seeds.read(seed).ok_or_else(unknown)?
+    fn asking(&self, seed: &str, peer: IpAddr, limits: &Limits) -> Result<Asking, Refused> {
+        let now = Instant::now();
+        // A token is checked before anything is counted: that takes no lock and no disk.
+        let shown = if seed == SELF { None } else { self.seeds.read(seed) };
+        let (device, boot) = match shown {
+            Some((device, boot)) => {
+                too_often(limits.devices.permit(device.clone(), now), "device")?;
+                (device, boot)
+            }
+            None => {
+                too_often(limits.addresses.permit(peer, now), "address")?;
+                if seed != SELF {
+                    return Err((StatusCode::NOT_FOUND, "this server has made no such token".to_owned()));
+                }
+                self.recorder.boot_from(peer).ok_or_else(|| {
+                    let why = "not exactly one device uses its disk from this address; where devices share an address, put \
+                               {seed} into the command line of their kernel";
+                    (StatusCode::NOT_FOUND, why.to_owned())
+                })?
+            }
         };
         let gone = |what: &str| (StatusCode::GONE, format!("{what}; restart the machine"));
         let served = self.devices.by_name(&device).ok_or_else(|| gone("there is no such device any more"))?;

@@ -23,8 +23,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 
-use super::cloud::{Cloud, Refused, permit, respond};
-use super::ready::RateLimit;
+use super::cloud::{Cloud, Limits, Refused, respond};
 use crate::cloud::CLOUD_PATH;
 use crate::stream::mailbox::{Mail, Mailbox, Receipt};
 
@@ -39,7 +38,7 @@ pub(super) struct Post {
     pub(super) cloud: Arc<Cloud>,
     pub(super) mailbox: Arc<Mailbox>,
     /// Of its own: a service that asks often keeps nobody from a device's documents.
-    pub(super) limit: RateLimit,
+    pub(super) limits: Limits,
 }
 
 /// Messages are of any language.
@@ -76,14 +75,12 @@ async fn receive(
 
 impl Post {
     fn fetch(&self, seed: &str, peer: IpAddr) -> Result<String, Refused> {
-        permit(&self.limit, peer)?;
-        let (device, boot) = self.cloud.who(seed, peer)?;
+        let (device, boot) = self.cloud.who(seed, peer, &self.limits)?;
         Ok(written(&self.mailbox.fetch(crate::catalogue::now(), &device, &boot)))
     }
 
     fn receive(&self, seed: &str, peer: IpAddr, body: &[u8]) -> Result<String, Refused> {
-        permit(&self.limit, peer)?;
-        let (device, boot) = self.cloud.who(seed, peer)?;
+        let (device, boot) = self.cloud.who(seed, peer, &self.limits)?;
         let rule =
             || (StatusCode::BAD_REQUEST, "a receipt is: NUMBER taken, or NUMBER failed WHY".to_owned());
         let (id, receipt) = read(body).ok_or_else(rule)?;

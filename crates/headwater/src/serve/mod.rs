@@ -55,6 +55,7 @@ use crate::stream::kernels::{self, Kernels};
 use crate::stream::mailbox::Mailbox;
 use crate::stream::oddities::Oddities;
 use crate::stream::own_disk::OwnDisks;
+use crate::timeline::presences::Presences;
 use crate::timeline::store::BootStore;
 use crate::timeline::{Clock, Recorder};
 use explain::Transport;
@@ -236,21 +237,24 @@ impl Server {
             devices: Arc::clone(&devices),
             recorder: Arc::clone(&recorder),
             seeds,
-            limit: ready::RateLimit::default(),
+            limits: cloud::Limits::default(),
         };
         let (cloud, mailbox) = (Arc::new(cloud), Arc::new(Mailbox::default()));
         let post = guest_commands::Post {
             cloud: Arc::clone(&cloud),
             mailbox: Arc::clone(&mailbox),
-            limit: ready::RateLimit::default(),
+            limits: cloud::Limits::default(),
         };
         let public = netboot::http::router(netboot.services())
             .merge(ready::router(Arc::clone(&recorder)))
             .merge(guest_commands::router(Arc::new(post)))
             .merge(cloud::router(cloud));
         tokio::spawn(http::serve(http_listener, None, public, stopped.clone()));
+        let presences = Presences::new(Arc::clone(&recorder));
+        tokio::spawn(Arc::clone(&presences).run(stopped.clone()));
         let admin = Arc::new(Admin {
             recorder: Arc::clone(&recorder),
+            presences,
             devices: Arc::clone(&devices),
             ender,
             started: Instant::now(),

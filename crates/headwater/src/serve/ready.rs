@@ -3,6 +3,7 @@
 //! The device is found by the MAC address in the body (`{"mac": "52:54:00:77:00:10"}`), or, with an empty body, by the address
 //! that the beacon comes from, which is the one of the device's session.
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,14 +24,14 @@ const MAX_BODY_BYTES: usize = 4096;
 /// How long a body may take.
 const BODY_WITHIN: Duration = Duration::from_secs(2);
 
-/// How many beacons one address may send in a window.
+/// How many requests one address or device may send in a window.
 const PER_WINDOW: u32 = 20;
 
 /// The window.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// The most addresses that are counted at once.
-const MAX_ADDRESSES: usize = 8192;
+/// The most addresses or devices that are counted at once: a full server's, all of which ask within one window.
+const MAX_COUNTED: usize = 16_384;
 
 /// The route.
 pub(super) fn router(recorder: Arc<Recorder>) -> Router {
@@ -40,7 +41,7 @@ pub(super) fn router(recorder: Arc<Recorder>) -> Router {
 
 struct Beacons {
     recorder: Arc<Recorder>,
-    limit: RateLimit,
+    limit: RateLimit<IpAddr>,
 }
 
 #[derive(Deserialize)]
@@ -95,23 +96,28 @@ fn mac_of(body: &[u8]) -> Result<Option<MacAddress>, String> {
     MacAddress::parse(&text).map(Some).ok_or_else(|| "\"mac\" is not a MAC address".to_owned())
 }
 
-/// Counts requests for each address.
-#[derive(Default)]
-pub(super) struct RateLimit {
-    windows: Mutex<HashMap<IpAddr, (Instant, u32)>>,
+/// Counts requests for each address, or for each device that has proven to be it.
+pub(super) struct RateLimit<K> {
+    windows: Mutex<HashMap<K, (Instant, u32)>>,
 }
 
-impl RateLimit {
+impl<K> Default for RateLimit<K> {
+    fn default() -> Self {
+        Self { windows: Mutex::default() }
+    }
+}
+
+impl<K: Eq + Hash> RateLimit<K> {
     /// Whether one more is permitted.
-    pub(super) fn permit(&self, address: IpAddr, now: Instant) -> bool {
+    pub(super) fn permit(&self, whose: K, now: Instant) -> bool {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
-        if windows.len() >= MAX_ADDRESSES && !windows.contains_key(&address) {
+        if windows.len() >= MAX_COUNTED && !windows.contains_key(&whose) {
             windows.retain(|_, (began, _)| now.saturating_duration_since(*began) < WINDOW);
-            if windows.len() >= MAX_ADDRESSES {
+            if windows.len() >= MAX_COUNTED {
                 return false;
             }
         }
-        let (began, count) = windows.entry(address).or_insert((now, 0));
+        let (began, count) = windows.entry(whose).or_insert((now, 0));
         if now.saturating_duration_since(*began) >= WINDOW {
             (*began, *count) = (now, 0);
         }

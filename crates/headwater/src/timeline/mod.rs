@@ -7,6 +7,7 @@
 //! - [`recorder`] keeps the boots that are under way, and [`store`] their files, one for each boot.
 //! - [`pattern`] tells how reads come. [`phases`], [`findings`] and [`compare`] are pure: where the time of a boot went, what was
 //!   slow about it and what helps, and how two boots differ.
+//! - [`presence`] is the rule on whether a device is there, and [`presences`] tells followers when that changes.
 //! - [`tracer`] records the requests themselves, where it is asked to.
 //! - [`table`] is what administrators show each other.
 //!
@@ -17,6 +18,7 @@ pub mod findings;
 pub mod pattern;
 pub mod phases;
 pub mod presence;
+pub mod presences;
 pub mod record;
 pub mod recorder;
 pub mod store;

@@ -145,6 +145,8 @@ fn facts(data: &Data) -> Markup {
         dt { "Boots" } dd { @if disks.is_empty() { "nothing: no vDisk is assigned" }
             @for disk in disks { (link(&paths::vdisk(disk.vdisk.id), &disk.vdisk.name)) @if disk.disabled { " (disabled)" } " " } }
         @if let Some(status) = status { @if let Some(version) = status.version { dt { "Runs" } dd { "version " (version) @if let Some(vdisk) = &status.vdisk { " of " (name(vdisk)) } } } }
+        @if let Some(status) = status.filter(|status| !status.presence.is_empty()) { dt { "Presence" } dd { (presence(&status.presence)) } }
+        @if status.is_some_and(|status| status.secrets_told) { dt { "Secrets" } dd { "told in this boot; whoever asks again is refused" } }
         dt { "Kind" } dd { (device.kind.as_deref().unwrap_or("production")) }
         dt { "Collection" } dd { (name(&device.collection.name)) }
         dt { "MAC" } dd.mono { @for mac in &device.macs { (mac) " " } @if device.macs.is_empty() { "–" } }
@@ -155,6 +157,15 @@ fn facts(data: &Data) -> Markup {
         dt { "Sessions" } dd { (status.map_or(0, |status| status.sessions)) }
         dt { "Write cache" } dd { (write_cache(status)) }
     } } }
+}
+
+/// What the words mean that the API has.
+fn presence(word: &str) -> &str {
+    match word {
+        "idle" => "idle: up, and has asked for nothing for 5 minutes",
+        "lost" => "lost: its connection went without a good-bye",
+        other => other,
+    }
 }
 
 fn personality(device: &Device) -> Markup {

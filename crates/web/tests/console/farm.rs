@@ -408,6 +408,7 @@ impl Live for ToldServer {
                 fill: "nearly full".to_owned(),
             }),
             path: None,
+            secrets_told: false,
             takes_commands: runs,
         })
     }

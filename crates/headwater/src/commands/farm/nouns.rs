@@ -441,6 +441,7 @@ pub const DEVICE_STATUS: Noun = Noun {
         column("PATH MTU", "path.mtu_bytes"),
         column("JUMBO", "path.jumbo"),
         column("LIMITED BY", "path.limited_by"),
+        column("SECRETS TOLD", "secrets_told"),
     ],
     fields: &[],
 };
