@@ -187,6 +187,10 @@ fn secrets_told(site: &Site) -> bool {
     status(site)["secrets_told"].as_bool().unwrap()
 }
 
+fn sessions(site: &Site) -> u64 {
+    status(site)["sessions"].as_u64().unwrap()
+}
+
 fn presence(site: &Site) -> (String, bool) {
     let status = status(site);
     (status["presence"].as_str().unwrap().to_owned(), status["takes_commands"].as_bool().unwrap())
@@ -262,6 +266,8 @@ fn commands_are_fetched_and_taken_by_their_own_boot_alone() {
     }
     assert_eq!((take("1"), take("x")), ("410".to_owned(), "400".to_owned()));
     first.end();
+    // The initiator does not wait for what the server makes of its logout.
+    harness::wait_until("the end of the session", || sessions(&site) == 0);
     assert_eq!(get(&site, "/v1/cloud/self/command").0, 404, "nobody uses the disk from here");
     let second = session(&site);
     let (status, mail) = get(&site, "/v1/cloud/self/command");
