@@ -12,6 +12,9 @@ const JUMBO: u32 = 9000;
 /// From the agreed segment up to the packet: IPv4, TCP, its timestamps.
 const HEADERS_BYTES: u64 = 52;
 
+/// How long one MiB may take on a machine with much else to do, in seconds.
+const HANGS_AFTER_S: &str = "300";
+
 /// A bridge's port leaves room for the tag of a VLAN.
 const TAG_BYTES: u32 = 4;
 
@@ -75,11 +78,22 @@ fn read_disk(site: &Site, far: &str) {
     let copy = site.network.folder().join("far.raw");
     let disk = "driver=iscsi,transport=tcp,portal=10.77.0.1:3260,target=iqn.2026-11.org.headwater:far,lun=0,\
                 initiator-name=iqn.2026-11.org.headwater:far:initiator";
-    let mut read = site.network.command_at(far, "qemu-img");
-    read.args(["dd", "--image-opts", "-O", "raw", "bs=1M", "count=1", &format!("if={disk}")]);
+    // Where the path is not found, the read hangs for ever.
+    let mut read = site.network.command_at(far, "timeout");
+    read.args([
+        HANGS_AFTER_S,
+        "qemu-img",
+        "dd",
+        "--image-opts",
+        "-O",
+        "raw",
+        "bs=1M",
+        "count=1",
+        &format!("if={disk}"),
+    ]);
     read.arg(format!("of={}", copy.display()));
     let output = read.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
     assert_eq!(std::fs::metadata(&copy).unwrap().len(), 1 << 20);
     std::fs::remove_file(&copy).unwrap();
 }
