@@ -34,6 +34,14 @@ pub(crate) const SENDFILE_FROM_BYTES: u64 = 16 * 1024;
 /// Reads from this length on are asked for holes, where the client can be told of them.
 pub(crate) const HOLES_FROM_BYTES: u64 = 64 * 1024;
 
+/// Where so much of a piece of a write has not come yet, it comes straight into memory of its own. Below, what is read
+/// ahead of the message holds it.
+pub(crate) const DIRECT_FROM_BYTES: usize = 64 * 1024;
+
+/// What comes into the input at once while large writes are expected: what is copied of each; the rest comes straight into
+/// the pieces.
+pub(crate) const READ_AHEAD_BYTES: usize = 32 * 1024;
+
 /// Output at which a connection stops making more and stops taking requests.
 pub(crate) const OUTPUT_MARK_BYTES: usize = 256 * 1024;
 

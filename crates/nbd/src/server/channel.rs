@@ -11,7 +11,6 @@ use rustix::net::SendFlags;
 use super::output::{Next, Output};
 use super::tls::{TlsServer, TlsSession};
 use crate::exports::TlsPeer;
-use connections::ByteQueue;
 
 /// Bytes that one connection may write before others get their turn: what takes some 0.3 ms, and so is longer than all
 /// that a turn costs beside it, and shorter than what a small read of another connection may have to wait.
@@ -35,8 +34,8 @@ pub(super) struct Channel {
 /// What came of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filled {
-    /// Some bytes.
-    Some,
+    /// So many bytes.
+    Some(usize),
     /// Nothing more for now.
     Nothing,
     /// The peer has ended its side.
@@ -98,9 +97,8 @@ impl Channel {
         }
     }
 
-    /// Reads into the room of `input`, once.
-    pub(super) fn fill(&mut self, input: &mut ByteQueue) -> io::Result<Filled> {
-        let room = input.rest();
+    /// Reads into `room`, once.
+    pub(super) fn fill(&mut self, room: &mut [u8]) -> io::Result<Filled> {
         let room_bytes = room.len();
         if room_bytes == 0 {
             return Ok(Filled::Nothing);
@@ -113,19 +111,18 @@ impl Channel {
         match read {
             Ok(0) => Ok(Filled::End),
             Ok(count) => {
-                input.advance(count);
                 // Fewer than asked for: the socket is empty, and says so when it is not any more. The end of the
                 // stream sets `readable` again.
                 if self.tls.is_none() {
                     self.readable = count == room_bytes;
                 }
-                Ok(Filled::Some)
+                Ok(Filled::Some(count))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.readable = false;
                 Ok(Filled::Nothing)
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Filled::Some),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Filled::Some(0)),
             Err(error) => Err(error),
         }
     }

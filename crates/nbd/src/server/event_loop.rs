@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Token};
 
-use super::buffers::{Buffers, Pieces};
+use super::buffers::Buffers;
 use super::link::{Link, Turn};
 use super::mailbox::{Arrival, ConnectionId, Mailbox, Message};
+use super::piece::Pieces;
 use super::shared::Shared;
 use crate::exports::ConnectionEnd;
 use crate::limits::STOP_PATIENCE;

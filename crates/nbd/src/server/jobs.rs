@@ -6,6 +6,7 @@ use block::{Allocation, BlockDevice, BlockError, ByteLength, ByteOffset, ByteRan
 
 use connections::{Pace, Share};
 
+use super::piece::Piece;
 use crate::limits::{MAX_ALLOCATION_CALLS, MAX_EXTENTS, PIECE_BYTES};
 use crate::wire::{Errno, Extent};
 
@@ -20,7 +21,7 @@ pub(super) enum Job {
     },
     Write {
         at: ByteOffset,
-        data: Vec<u8>,
+        data: Piece,
     },
     Flush,
     Trim(ByteRange),
@@ -57,7 +58,7 @@ pub(super) struct Done {
     pub(super) bytes: u64,
     pub(super) result: Result<Answer, BlockError>,
     /// What was written, for use again; empty of other jobs.
-    pub(super) written: Vec<u8>,
+    pub(super) written: Piece,
     /// The memory that it takes is the server's until here.
     pub(super) share: Share,
 }
@@ -82,8 +83,8 @@ impl Job {
     }
 
     /// What it has written; nothing where it writes nothing.
-    pub(super) fn into_written(self) -> Vec<u8> {
-        if let Self::Write { data, .. } = self { data } else { Vec::new() }
+    pub(super) fn into_written(self) -> Piece {
+        if let Self::Write { data, .. } = self { data } else { Piece::default() }
     }
 
     /// Whether others of its kind may go on beside it.
@@ -112,7 +113,7 @@ impl Job {
             Self::Status { range, one } => {
                 return extents(device, *range, *one, patience).map(Answer::Extents);
             }
-            Self::Write { at, data } => device.write(*at, data, patience),
+            Self::Write { at, data } => device.write(*at, data.filled(), patience),
             Self::Flush => device.flush(patience),
             Self::Trim(range) => device.discard(*range, patience),
             Self::Zero(range) => device.write_zeroes(*range, patience),

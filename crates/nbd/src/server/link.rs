@@ -289,18 +289,8 @@ impl Link {
         if self.is_in_tls_handshake() || !self.takes_input(context) {
             return false;
         }
-        let Some(channel) = &mut self.channel else { return false };
-        if self.counted_input_bytes == 0 && context.input_is_scarce() {
-            let room = SCARCE_INPUT_BYTES.saturating_sub(self.input.len());
-            self.input.spare(room);
-            if room == 0 {
-                return false;
-            }
-        } else {
-            context.buffers.enlarge(&mut self.input);
-        }
-        match channel.fill(&mut self.input) {
-            Ok(Filled::Some) => {
+        match self.receive(context) {
+            Ok(Filled::Some(_)) => {
                 context.now = Instant::now();
                 true
             }
@@ -314,6 +304,41 @@ impl Link {
         }
     }
 
+    /// Reads from the socket into the piece of a write that comes straight there, or into the input.
+    fn receive(&mut self, context: &mut Context) -> io::Result<Filled> {
+        let Some(channel) = &mut self.channel else { return Ok(Filled::Nothing) };
+        let mut ahead = usize::MAX;
+        if let Phase::Transmission(traffic) = &mut self.phase {
+            if self.input.is_empty() {
+                traffic.begin_piece(context);
+            }
+            if let Some(room) = traffic.room() {
+                let filled = channel.fill(room)?;
+                if let Filled::Some(count) = filled {
+                    traffic.received(count);
+                }
+                return Ok(filled);
+            }
+            ahead = traffic.reads_ahead();
+        }
+        if self.counted_input_bytes == 0 && context.input_is_scarce() {
+            let room = SCARCE_INPUT_BYTES.saturating_sub(self.input.len());
+            self.input.spare(room);
+            if room == 0 {
+                return Ok(Filled::Nothing);
+            }
+        } else {
+            context.buffers.enlarge(&mut self.input);
+        }
+        let room = self.input.rest();
+        let most = room.len().min(ahead);
+        let filled = channel.fill(room.get_mut(..most).unwrap_or_default())?;
+        if let Filled::Some(count) = filled {
+            self.input.advance(count);
+        }
+        Ok(filled)
+    }
+
     /// Whether messages may be taken: nobody is asked, the connection does not end, the output has room.
     fn takes_input(&self, context: &Context) -> bool {
         self.asked_at.is_none() && self.closing.is_none() && self.output.has_room(context.memory_is_scarce())
@@ -322,7 +347,7 @@ impl Link {
     /// Takes the messages in the input, so many at most.
     fn take_messages(&mut self, messages: &mut u32, context: &mut Context) -> bool {
         let mut progress = false;
-        while *messages > 0 && self.takes_input(context) && !self.input.is_empty() && self.channel.is_some() {
+        while *messages > 0 && self.takes_input(context) && self.has_input() && self.channel.is_some() {
             // The input is put aside so that its bytes can be lent while everything else changes.
             let mut input = std::mem::take(&mut self.input);
             let taken = match &mut self.phase {
@@ -338,6 +363,11 @@ impl Link {
             progress = true;
         }
         progress
+    }
+
+    fn has_input(&self) -> bool {
+        let holds_piece = matches!(&self.phase, Phase::Transmission(traffic) if traffic.holds_piece());
+        holds_piece || !self.input.is_empty()
     }
 
     /// How many bytes were taken; `None` where nothing more can be done with the input now.
@@ -535,6 +565,11 @@ impl Link {
     fn count(&mut self, context: &Context) {
         let large = self.input.room() > SCARCE_INPUT_BYTES.saturating_mul(2);
         let arriving = if self.input.len() > SMALL_REST_BYTES && large { self.input.room() } else { 0 };
+        let in_piece = match &self.phase {
+            Phase::Transmission(traffic) if self.channel.is_some() => traffic.arriving_bytes(),
+            _ => 0,
+        };
+        let arriving = arriving.saturating_add(in_piece);
         count_in(&context.shared.unsent_bytes, &mut self.counted_bytes, self.output.len());
         count_in(&context.shared.arriving_bytes, &mut self.counted_input_bytes, arriving);
     }

@@ -18,6 +18,7 @@ mod listener;
 mod mailbox;
 mod opened;
 mod output;
+mod piece;
 mod questions;
 mod reads;
 mod shared;

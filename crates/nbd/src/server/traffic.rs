@@ -16,12 +16,13 @@ use super::jobs::{Answer, Done, Job, JobFor, errno};
 use super::mailbox::{ConnectionId, Letter, Message};
 use super::opened::Opened;
 use super::output::Output;
+use super::piece::Piece;
 use super::reads::{Fetched, Read, ReadTerms, Step};
 use super::slab::Slab;
 use crate::exports::{ConnectionEnd, PeerAddress, RequestDone, RequestKind};
 use crate::limits::{
-    INLINE_CHANGE_BYTES, MAX_DRAINED_BYTES, MAX_IN_FLIGHT, MAX_LENT_BYTES, MAX_LENT_JOBS, PIECE_BYTES,
-    SCARCE_PIECE_BYTES,
+    DIRECT_FROM_BYTES, INLINE_CHANGE_BYTES, MAX_DRAINED_BYTES, MAX_IN_FLIGHT, MAX_LENT_BYTES, MAX_LENT_JOBS,
+    PIECE_BYTES, READ_AHEAD_BYTES, SCARCE_PIECE_BYTES,
 };
 use crate::transmission::Terms;
 use crate::transmission::check::{Command, Illegal, check};
@@ -51,6 +52,10 @@ pub(super) struct Traffic {
     changes: Slab<Change>,
     in_flight: usize,
     payload: Option<Payload>,
+    /// The next piece of the write in `payload`, where it comes straight there; the input is then empty.
+    incoming: Option<Piece>,
+    /// The last write that came was worth that.
+    writes_are_large: bool,
     lent_jobs: usize,
     lent_bytes: u64,
     /// On the server's memory for jobs.
@@ -128,6 +133,8 @@ impl Traffic {
             changes: Slab::default(),
             in_flight: 0,
             payload: None,
+            incoming: None,
+            writes_are_large: false,
             lent_jobs: 0,
             lent_bytes: 0,
             claim,
@@ -324,6 +331,7 @@ impl Traffic {
             }
             Ok(command) if command.kind == RequestKind::Write => {
                 let (at, left) = (header.tag.offset, header.length);
+                self.writes_are_large = left >= DIRECT_FROM_BYTES as u64;
                 let slot = self.begin(header.tag, command, arrived);
                 self.payload = Some(Payload::Write { slot, at, left });
             }
@@ -398,15 +406,32 @@ impl Traffic {
     /// Stores the next piece of a write.
     fn take_written(&mut self, input: &[u8], out: &mut Output, context: &Context) -> Took {
         let Some(Payload::Write { slot, at, left }) = self.payload else { return Took::NeedMore };
-        let mut piece = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE_BYTES);
+        let mut piece = self.piece_bytes();
+        if let Some(incoming) = self.incoming.take_if(|incoming| incoming.len() >= piece) {
+            if let Err(incoming) = self.store_piece(slot, ByteOffset::new(at), incoming, context) {
+                self.incoming = Some(incoming);
+                return Took::Stalled;
+            }
+            self.stored(slot, at, left, piece, out, context);
+            return Took::Bytes(0);
+        }
+        if self.incoming.is_some() {
+            return Took::NeedMore;
+        }
         if piece > input.len() && context.input_is_scarce() {
             piece = piece.min(SCARCE_PIECE_BYTES);
         }
-        let Some(data) = input.get(..piece) else { return Took::NeedMore };
+        let Some(data) = input.get(..piece) else { return self.await_piece(input, piece, context) };
         let failed = self.changes.get_mut(slot).is_none_or(|change| change.failure.is_some());
         if !failed && !self.store(slot, ByteOffset::new(at), data, context) {
             return Took::Stalled;
         }
+        self.stored(slot, at, left, piece, out, context);
+        Took::Bytes(piece)
+    }
+
+    /// A piece of `piece` bytes of the write is with the device or a worker: goes on with the next, or ends it.
+    fn stored(&mut self, slot: usize, at: u64, left: u64, piece: usize, out: &mut Output, context: &Context) {
         let left = left.saturating_sub(piece as u64);
         if left > 0 {
             self.payload = Some(Payload::Write { slot, at: at.saturating_add(piece as u64), left });
@@ -419,7 +444,67 @@ impl Traffic {
             }
             self.conclude(slot, out, context);
         }
-        Took::Bytes(piece)
+    }
+
+    /// The input does not hold all of the next `piece` bytes: where much of them is missing it moves to memory of its own,
+    /// and the rest comes straight there.
+    fn await_piece(&mut self, input: &[u8], piece: usize, context: &Context) -> Took {
+        if self.incoming.is_none() && piece.saturating_sub(input.len()) >= DIRECT_FROM_BYTES {
+            self.begin_piece(context);
+        }
+        match &mut self.incoming {
+            Some(incoming) if !input.is_empty() => {
+                incoming.append(input);
+                Took::Bytes(input.len())
+            }
+            _ => Took::NeedMore,
+        }
+    }
+
+    /// Has the next piece of a large write come straight into memory of its own, unless memory for input is scarce. The
+    /// input holds less than the piece, and will hold nothing from here on.
+    pub(super) fn begin_piece(&mut self, context: &Context) {
+        let is_large = self.piece_bytes() >= DIRECT_FROM_BYTES;
+        if is_large && self.incoming.is_none() && !context.input_is_scarce() {
+            self.incoming = Some(context.pieces.empty());
+        }
+    }
+
+    /// Room for what is missing of a piece that comes straight into its memory; none where none does.
+    pub(super) fn room(&mut self) -> Option<&mut [u8]> {
+        let whole = self.piece_bytes();
+        Some(self.incoming.as_mut()?.room(whole))
+    }
+
+    /// So much of the [`room`](Self::room) has been filled.
+    pub(super) fn received(&mut self, count: usize) {
+        if let Some(incoming) = &mut self.incoming {
+            incoming.advance(count);
+        }
+    }
+
+    /// A piece has come whole and is to be [taken](Self::take).
+    pub(super) fn holds_piece(&self) -> bool {
+        self.incoming.as_ref().is_some_and(|incoming| incoming.len() >= self.piece_bytes())
+    }
+
+    /// The memory of a piece that is coming.
+    pub(super) fn arriving_bytes(&self) -> usize {
+        if self.incoming.is_some() { PIECE_BYTES } else { 0 }
+    }
+
+    /// How much of the socket comes into the input at once: little where large writes are expected, whose pieces are to
+    /// come straight into their memory.
+    pub(super) fn reads_ahead(&self) -> usize {
+        if self.writes_are_large { READ_AHEAD_BYTES } else { usize::MAX }
+    }
+
+    /// The length of the next piece of the write that is coming.
+    fn piece_bytes(&self) -> usize {
+        match self.payload {
+            Some(Payload::Write { left, .. }) => usize::try_from(left).unwrap_or(usize::MAX).min(PIECE_BYTES),
+            Some(Payload::Refused { .. }) | None => 0,
+        }
     }
 
     /// Stores a piece, now or on a worker; `false` where it must be tried again later.
@@ -433,11 +518,41 @@ impl Traffic {
             }
             Err(error) => error,
         };
-        self.complain(&failure, context);
-        if let Some(change) = self.changes.get_mut(slot) {
-            change.failure.get_or_insert(errno(&failure));
-        }
+        self.fail_change(slot, &failure, context);
         true
+    }
+
+    /// Stores a piece that has memory of its own; gives it back where that must be tried again later.
+    fn store_piece(
+        &mut self,
+        slot: usize,
+        at: ByteOffset,
+        piece: Piece,
+        context: &Context,
+    ) -> Result<(), Piece> {
+        let failed = self.changes.get_mut(slot).is_none_or(|change| change.failure.is_some());
+        let bytes = piece.len() as u64;
+        let result =
+            if failed { Ok(()) } else { self.opened.export.device.write(at, piece.filled(), Patience::Now) };
+        match result {
+            Ok(()) => {}
+            Err(BlockError::WouldBlock) if !self.may_lend(bytes) => return Err(piece),
+            Err(BlockError::WouldBlock) => {
+                let job = Job::Write { at, data: piece };
+                return self.lend_change(slot, job, context).map_err(|NoRoom(job)| job.into_written());
+            }
+            Err(error) => self.fail_change(slot, &error, context),
+        }
+        context.pieces.keep(piece);
+        Ok(())
+    }
+
+    /// Storage has failed a change.
+    fn fail_change(&mut self, slot: usize, error: &BlockError, context: &Context) {
+        self.complain(error, context);
+        if let Some(change) = self.changes.get_mut(slot) {
+            change.failure.get_or_insert(errno(error));
+        }
     }
 
     /// Carries out a request without payload.
@@ -475,7 +590,7 @@ impl Traffic {
             Err(BlockError::WouldBlock) => match self.lend_change(slot, job, context) {
                 Ok(()) => return,
                 // Jobs without data always fit.
-                Err(NoRoom) => (Errno::OutOfMemory, "too much is waiting for storage"),
+                Err(NoRoom(_)) => (Errno::OutOfMemory, "too much is waiting for storage"),
             },
             Err(error) => {
                 self.complain(&error, context);
@@ -566,7 +681,7 @@ impl Traffic {
     /// Gives a job to the workers, where the server has room for it.
     fn lend(&mut self, whose: JobFor, job: Job, context: &Context) -> Result<(), NoRoom> {
         let bytes = job.bytes();
-        let share = self.room_for(bytes, context).ok_or(NoRoom)?;
+        let Some(share) = self.room_for(bytes, context) else { return Err(NoRoom(job)) };
         self.lent_jobs = self.lent_jobs.saturating_add(1);
         self.lent_bytes = self.lent_bytes.saturating_add(bytes);
         let (opened, cancelled) = (Arc::clone(&self.opened), Arc::clone(&self.cancelled));
@@ -603,9 +718,9 @@ pub(super) fn address(device: &Arc<dyn BlockDevice>) -> usize {
     Arc::as_ptr(device).cast::<()>().addr()
 }
 
-/// The server has no room for the job now.
+/// The server has no room for this job now.
 #[derive(Debug)]
-struct NoRoom;
+struct NoRoom(Job);
 
 impl Drop for Traffic {
     fn drop(&mut self) {
