@@ -374,7 +374,7 @@ fn observer_hears_of_every_request_with_its_result() {
     client.flush().unwrap();
     client.block_status(0, 1 << 20).unwrap();
     client.disconnect().unwrap();
-    let log = lab.seen.wait("the end", |log| log.ended.len() == 1);
+    let log = lab.seen.wait("the end", |log| log.ended.len() == log.opened.len());
     let kinds: Vec<_> =
         log.requests.iter().map(|done| (done.kind, done.range.length().get(), done.result)).collect();
     assert_eq!(
