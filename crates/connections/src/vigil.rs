@@ -44,20 +44,22 @@ impl Vigil {
     }
 
     /// Waits by `poll`, which waits for as long as it is told and says what came, until something did or the time is
-    /// up: awake first, where that is worth it.
+    /// up: awake first, where that is worth it and `may_look_on` allows it. It does not while others of this process
+    /// work for the loop, who may need the processor.
     ///
     /// # Errors
     /// Those of `poll`.
     pub fn wait<E>(
         &mut self,
         timeout: Duration,
+        may_look_on: bool,
         mut poll: impl FnMut(Duration) -> Result<Option<Came>, E>,
     ) -> Result<(), E> {
         if timeout.is_zero() {
             return poll(timeout).map(drop);
         }
         let began = Instant::now();
-        let awake = self.look_on().min(timeout);
+        let awake = if may_look_on { self.look_on().min(timeout) } else { Duration::ZERO };
         let mut came = None;
         while came.is_none() && began.elapsed() < awake {
             came = poll(Duration::ZERO)?;
@@ -101,7 +103,7 @@ mod tests {
     /// How long `poll` was told to wait, each time, when something comes at its call of this number.
     fn waits(vigil: &mut Vigil, timeout: Duration, comes_at: usize) -> Vec<Duration> {
         let mut waits = Vec::new();
-        let result: Result<(), ()> = vigil.wait(timeout, |wait| {
+        let result: Result<(), ()> = vigil.wait(timeout, true, |wait| {
             waits.push(wait);
             Ok((waits.len() == comes_at).then_some(Came::Requests))
         });
@@ -146,6 +148,18 @@ mod tests {
         assert_eq!(awake, [Duration::ZERO]);
         let asleep = waits(&mut Vigil::new(2), second, 1);
         assert!(asleep.len() == 1 && !asleep[0].is_zero() && asleep[0] <= second, "{asleep:?}");
+    }
+
+    #[test]
+    fn loop_for_which_others_work_sleeps_and_stays_hopeful() {
+        let mut vigil = hopeful(2);
+        let mut waits = Vec::new();
+        let result: Result<(), ()> = vigil.wait(Duration::from_secs(1), false, |wait| {
+            waits.push(wait);
+            Ok(Some(Came::Requests))
+        });
+        assert!(result.is_ok() && waits.len() == 1 && !waits[0].is_zero(), "{waits:?}");
+        assert_eq!(vigil.look_on(), LOOK_ON);
     }
 
     #[test]

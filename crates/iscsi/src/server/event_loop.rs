@@ -84,7 +84,7 @@ impl EventLoop {
             } else {
                 Duration::ZERO
             };
-            let waited: io::Result<()> = self.vigil.wait(timeout, |timeout| {
+            let waited: io::Result<()> = self.vigil.wait(timeout, true, |timeout| {
                 self.poll.poll(&mut events, Some(timeout))?;
                 Ok(what_came(&events))
             });

@@ -1,4 +1,5 @@
 //! One thread that serves its connections, each for life.
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -11,7 +12,7 @@ use mio::{Events, Interest, Poll, Token};
 
 use super::buffers::Buffers;
 use super::link::{Link, Turn};
-use super::mailbox::{Arrival, ConnectionId, Mailbox, Message};
+use super::mailbox::{Arrival, ConnectionId, Letter, Mailbox, Message};
 use super::piece::Pieces;
 use super::shared::Shared;
 use crate::exports::ConnectionEnd;
@@ -33,6 +34,8 @@ pub(super) struct Context {
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) buffers: Buffers,
     pub(super) pieces: Pieces,
+    /// Jobs of its connections that are with the workers.
+    pub(super) lent_jobs: Cell<usize>,
     /// Looked at when bytes come in.
     pub(super) now: Instant,
 }
@@ -75,7 +78,14 @@ impl EventLoop {
         let mailbox = Arc::new(Mailbox::new(mio::Waker::new(poll.registry(), MAILBOX)?));
         let now = Instant::now();
         let (buffers, pieces) = (Buffers::default(), Pieces::default());
-        let context = Context { shared, mailbox: Arc::clone(&mailbox), buffers, pieces, now };
+        let context = Context {
+            shared,
+            mailbox: Arc::clone(&mailbox),
+            buffers,
+            pieces,
+            lent_jobs: Cell::default(),
+            now,
+        };
         let event_loop = Self {
             poll,
             context,
@@ -100,7 +110,9 @@ impl EventLoop {
             } else {
                 Duration::ZERO
             };
-            let waited: io::Result<()> = self.vigil.wait(timeout, |timeout| {
+            // Workers that are at it need the processor, and what they bring is not waited for awake anyway.
+            let may_look_on = self.context.lent_jobs.get() == 0;
+            let waited: io::Result<()> = self.vigil.wait(timeout, may_look_on, |timeout| {
                 self.poll.poll(&mut events, Some(timeout))?;
                 Ok(what_came(&events))
             });
@@ -183,6 +195,10 @@ impl EventLoop {
                 }
             }
             Message::To(ConnectionId(id), letter) => {
+                if matches!(letter, Letter::Done(_)) {
+                    let left = self.context.lent_jobs.get().saturating_sub(1);
+                    self.context.lent_jobs.set(left);
+                }
                 // A letter to a connection that is gone is dropped, and ends the use of the export that it may bring.
                 if let Some(link) = self.links.get_mut(&id) {
                     link.deliver(letter, &mut self.context);

@@ -684,6 +684,7 @@ impl Traffic {
         let Some(share) = self.room_for(bytes, context) else { return Err(NoRoom(job)) };
         self.lent_jobs = self.lent_jobs.saturating_add(1);
         self.lent_bytes = self.lent_bytes.saturating_add(bytes);
+        context.lent_jobs.set(context.lent_jobs.get().saturating_add(1));
         let (opened, cancelled) = (Arc::clone(&self.opened), Arc::clone(&self.cancelled));
         let (mailbox, id) = (Arc::clone(&context.mailbox), self.id);
         let account = &self.opened.export.account;
