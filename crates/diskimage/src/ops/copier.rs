@@ -9,12 +9,16 @@
 //!
 //! The kernel copies in small steps inside, one after the other; several threads keep it busy. Over memory several
 //! threads read while one writes.
+//!
+//! Sources that are not in memory are asked for one batch ahead. The kernel's own read-ahead knows one reader of a file
+//! that goes on and on; here several threads read it at once, in turns with other files and with gaps between, so that
+//! it either reads little and late or reads what nobody wants. What is wanted is known exactly.
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use block::{BlockDevice, ByteOffset, Patience};
+use block::{BlockDevice, ByteLength, ByteOffset, ByteRange, Patience};
 use rustix::io::Errno;
 
 use super::mover::{MoveError, Moved};
@@ -123,11 +127,11 @@ impl<'a> Copier<'a> {
     }
 
     /// Does all of `tasks`, in any order. Bytes are written at about the same time as the runs beside them: a flush
-    /// then finds both, and not bytes that lie alone.
+    /// then finds both, and not bytes that lie alone. Meanwhile the sources are told what of them `next` will read.
     ///
     /// # Errors
     /// [`MoveError`]; any part of them may have been copied.
-    pub(super) fn copy(&mut self, tasks: &[Task]) -> Result<Moved, MoveError> {
+    pub(super) fn copy(&mut self, tasks: &[Task], next: &[Task]) -> Result<Moved, MoveError> {
         let mut steps = Vec::with_capacity(tasks.len());
         for task in tasks {
             let &Task::Run(run, way) = task else {
@@ -141,7 +145,7 @@ impl<'a> Copier<'a> {
             };
             steps.extend(run.pieces(step_bytes).map(|run| Task::Run(run, way)));
         }
-        self.in_parallel(steps.len(), &|copier, step, buffer| match steps.get(step) {
+        self.in_parallel(steps.len(), next, &|copier, step, buffer| match steps.get(step) {
             Some(&Task::Run(run, Way::Memory)) => copier.over_memory(run, buffer),
             Some(&Task::Run(run, Way::Image)) => copier.by_image(run, buffer),
             Some(&Task::Run(run, way)) => copier.in_kernel(run, way, buffer),
@@ -221,13 +225,18 @@ impl<'a> Copier<'a> {
         is_due
     }
 
-    /// Takes all of `steps` with several threads, and meanwhile flushes what was written before, where that is due.
-    fn in_parallel(&mut self, steps: usize, take: TakeStep<'_>) -> Result<Moved, MoveError> {
+    /// Takes all of `steps` with several threads. Meanwhile what was written before is flushed, where that is due, and
+    /// what `next` will read is asked for.
+    fn in_parallel(&mut self, steps: usize, next: &[Task], take: TakeStep<'_>) -> Result<Moved, MoveError> {
         let is_flush_due = self.is_flush_due();
-        let (copier, next) = (&*self, AtomicUsize::new(0));
-        let work = || copier.take_steps(&next, steps, take);
+        let (copier, taken) = (&*self, AtomicUsize::new(0));
+        let work = || copier.take_steps(&taken, steps, take);
         let moved = std::thread::scope(|scope| {
             let flush = is_flush_due.then(|| scope.spawn(|| copier.target.flush()));
+            // Who takes this waits where the queue of the disk is full.
+            if !next.is_empty() {
+                scope.spawn(|| copier.ask_for(next));
+            }
             let others = steps.min(copier.threads).saturating_sub(1);
             let others: Vec<_> = (0..others).map(|_| scope.spawn(work)).collect();
             let mut moved = work()?;
@@ -242,6 +251,21 @@ impl<'a> Copier<'a> {
         })?;
         self.unflushed_bytes = self.unflushed_bytes.saturating_add(moved.copied_bytes);
         Ok(moved)
+    }
+
+    /// Tells the sources what the tasks will read of them, in its order. A limited pace needs no head start, and would
+    /// not hold for what is read ahead.
+    fn ask_for(&self, tasks: &[Task]) {
+        for task in tasks {
+            let &Task::Run(run, Way::Kernel | Way::Memory) = task else { continue };
+            if self.watch.limit().is_some() || self.watch.advance(0).is_err() {
+                return;
+            }
+            let range = ByteRange::new(ByteOffset::new(run.from), ByteLength::new(run.length));
+            if let (Some(source), Some(range)) = (self.source(run.layer), range) {
+                source.storage.will_read(range);
+            }
+        }
     }
 
     /// One thread: takes steps until there are none.
@@ -395,7 +419,7 @@ mod tests {
     use std::io;
     use std::sync::atomic::AtomicU64;
 
-    use block::{Access, ByteLength, ByteRange, LogicalBlockSize, MemoryDevice};
+    use block::{Access, LogicalBlockSize, MemoryDevice};
 
     use super::*;
 
@@ -459,11 +483,11 @@ mod tests {
         let mut copier = Copier::new(&target, None, [&source as &dyn Storage], &image, &watch);
         let read = Run { from: 512, length: BUFFER_BYTES as u64 + 512, ..BATCH };
         let moved = copier
-            .copy(&[Task::Run(read, Way::Image), Task::Run(Run { length: 512, ..BATCH }, Way::Memory)])
+            .copy(&[Task::Run(read, Way::Image), Task::Run(Run { length: 512, ..BATCH }, Way::Memory)], &[])
             .unwrap();
         assert_eq!(moved.copied_bytes, BUFFER_BYTES as u64 + 1024);
         let behind = Run { from: 2 * BUFFER_BYTES as u64, length: 512, ..BATCH };
-        let result = copier.copy(&[Task::Run(behind, Way::Image)]);
+        let result = copier.copy(&[Task::Run(behind, Way::Image)], &[]);
         assert!(matches!(result, Err(MoveError::Image(_))), "{result:?}");
     }
 
@@ -474,7 +498,7 @@ mod tests {
         for batch in 0..4 {
             let run = Run { to: batch * FLUSH_BYTES, ..BATCH };
             let halves = run.pieces(FLUSH_BYTES / 2).map(|half| Task::Run(half, Way::Memory));
-            let moved = copier.copy(&halves.collect::<Vec<_>>()).unwrap();
+            let moved = copier.copy(&halves.collect::<Vec<_>>(), &[]).unwrap();
             assert_eq!(moved.copied_bytes, FLUSH_BYTES);
             assert_eq!(target.flushes_left.load(Ordering::Relaxed), 10 - batch, "of the batches before");
         }
@@ -485,12 +509,12 @@ mod tests {
     fn flush_that_fails_on_the_way_is_an_error() {
         let (source, target, image, watch) = (Fake::new(0), Fake::new(0), image(), Watch::default());
         let mut copier = Copier::new(&target, None, [&source as &dyn Storage], &image, &watch);
-        copier.copy(&[Task::Run(BATCH, Way::Memory)]).unwrap();
+        copier.copy(&[Task::Run(BATCH, Way::Memory)], &[]).unwrap();
         let next = Run { to: FLUSH_BYTES, length: 4096, ..BATCH };
-        let result = copier.copy(&[Task::Run(next, Way::Memory)]);
+        let result = copier.copy(&[Task::Run(next, Way::Memory)], &[]);
         assert!(matches!(result, Err(MoveError::Target(StorageError::Write { .. }))), "{result:?}");
         // One piece after the other in memory, it is the same.
-        copier.copy(&[Task::Run(BATCH, Way::Memory)]).unwrap();
+        copier.copy(&[Task::Run(BATCH, Way::Memory)], &[]).unwrap();
         let result = copier.write_new(FLUSH_BYTES, &[1]);
         assert!(matches!(result, Err(MoveError::Target(_))), "{result:?}");
     }

@@ -7,7 +7,8 @@
 //! call takes as long as copying, and leaves an extent more.
 //!
 //! Runs that continue each other are moved as one, and many are collected to be copied at once by several threads
-//! (`copier`). The bytes are there when [`Mover::settle`] has returned.
+//! (`copier`), while the sources of the next ones are read into memory. The bytes are there when [`Mover::settle`] has
+//! returned.
 //!
 //! The target is new: what was never written there reads as zeros, so zeros are left out where bytes are read and
 //! written. Where [zeros are looked for](FindZeros) the kernel does not copy.
@@ -78,6 +79,8 @@ pub(super) struct Mover<'a> {
     watch: &'a Watch,
     pending: Vec<Pending>,
     pending_bytes: u64,
+    /// The batch before what is pending: its sources are being read into memory.
+    asked_for: Vec<Task>,
     moved: Moved,
 }
 
@@ -92,7 +95,15 @@ impl<'a> Mover<'a> {
         watch: &'a Watch,
     ) -> Self {
         let copier = Copier::new(target, directory, sources, image, watch);
-        Self { copier, zeros, watch, pending: Vec::new(), pending_bytes: 0, moved: Moved::default() }
+        Self {
+            copier,
+            zeros,
+            watch,
+            pending: Vec::new(),
+            pending_bytes: 0,
+            asked_for: Vec::new(),
+            moved: Moved::default(),
+        }
     }
 
     /// Whether runs of the layer can be shared at places that stand alike within this unit.
@@ -182,7 +193,7 @@ impl<'a> Mover<'a> {
             self.pending.push(pending);
         }
         if self.pending_bytes >= BATCH_BYTES || self.pending.len() >= BATCH_RUNS {
-            self.settle()?;
+            self.turn()?;
         }
         Ok(())
     }
@@ -192,6 +203,24 @@ impl<'a> Mover<'a> {
     /// # Errors
     /// [`MoveError`].
     pub(super) fn settle(&mut self) -> Result<(), MoveError> {
+        self.turn()?;
+        self.turn()
+    }
+
+    /// Moves the batch that was asked for, and asks for what is pending.
+    fn turn(&mut self) -> Result<(), MoveError> {
+        let next = self.take_pending();
+        let batch = std::mem::replace(&mut self.asked_for, next);
+        if batch.is_empty() && self.asked_for.is_empty() {
+            return Ok(());
+        }
+        let moved = self.copier.copy(&batch, &self.asked_for)?;
+        self.moved.add(moved);
+        Ok(())
+    }
+
+    /// What is pending, each with its way.
+    fn take_pending(&mut self) -> Vec<Task> {
         self.pending_bytes = 0;
         let pending = std::mem::take(&mut self.pending);
         let mut tasks = Vec::with_capacity(pending.len());
@@ -202,12 +231,7 @@ impl<'a> Mover<'a> {
                 Pending::Bytes { to, bytes } => tasks.push(Task::Bytes { to, bytes }),
             }
         }
-        if tasks.is_empty() {
-            return Ok(());
-        }
-        let moved = self.copier.copy(&tasks)?;
-        self.moved.add(moved);
-        Ok(())
+        tasks
     }
 
     /// Writes bytes that are in memory to a place where nothing was written.
@@ -246,7 +270,7 @@ impl<'a> Mover<'a> {
             self.moved.add(moved);
         }
         if shared > 0 {
-            let moved = self.copier.copy(&[Task::Run(run.after(start).head(shared), Way::Shared)])?;
+            let moved = self.copier.copy(&[Task::Run(run.after(start).head(shared), Way::Shared)], &[])?;
             self.moved.add(moved);
         }
         Ok(())
@@ -302,7 +326,10 @@ impl Moved {
 
 #[cfg(test)]
 mod tests {
-    use block::{Access, LogicalBlockSize, MemoryDevice};
+    use std::num::NonZeroU64;
+    use std::sync::Mutex;
+
+    use block::{Access, ByteLength, ByteOffset, ByteRange, LogicalBlockSize, MemoryDevice, Patience};
 
     use super::*;
     use crate::storage::{CrashStorage, MemoryStorage};
@@ -345,5 +372,57 @@ mod tests {
         let mut partial = [0xFF; 512];
         partial[511] = 0xFE;
         assert_eq!(two_led_blocks(partial), (3, expected));
+    }
+
+    /// A source of ones that knows what it was asked for, and which reads came without.
+    #[derive(Debug, Default)]
+    struct Asked {
+        ranges: Mutex<Vec<ByteRange>>,
+        unasked: Mutex<Vec<ByteRange>>,
+    }
+
+    impl Storage for Asked {
+        fn len(&self) -> ByteLength {
+            ByteLength::new(1 << 40)
+        }
+
+        fn read_at(&self, at: ByteOffset, buffer: &mut [u8], _: Patience) -> Result<(), StorageError> {
+            let range = ByteRange::new(at, ByteLength::of(buffer)).unwrap();
+            if !self.ranges.lock().unwrap().contains(&range) {
+                self.unasked.lock().unwrap().push(range);
+            }
+            buffer.fill(1);
+            Ok(())
+        }
+
+        fn will_read(&self, range: ByteRange) {
+            self.ranges.lock().unwrap().push(range);
+        }
+    }
+
+    /// Moves two batches and a bit of runs that lie apart; how many were read, and how many of them unasked.
+    fn asked_and_unasked(watch: &Watch) -> (usize, usize) {
+        let (source, target) = (Asked::default(), CrashStorage::new(MemoryStorage::default()));
+        let image = MemoryDevice::with_contents(vec![0; 512], LogicalBlockSize::B512, Access::ReadOnly);
+        let (image, sources) = (image.unwrap(), [&source as &dyn Storage]);
+        let mut mover = Mover::new(&target, None, sources, &image, FindZeros::Nowhere, watch);
+        for run in 0..2 * BATCH_RUNS as u64 + 1 {
+            mover.run(Run { layer: BASE, from: run * DATA_BYTES, to: run * 512, length: 512 }).unwrap();
+        }
+        mover.settle().unwrap();
+        assert_eq!(mover.moved().copied_bytes, (2 * BATCH_RUNS as u64 + 1) * 512);
+        (source.ranges.lock().unwrap().len(), source.unasked.lock().unwrap().len())
+    }
+
+    #[test]
+    fn sources_are_asked_for_each_run_before_it_is_read_and_for_nothing_else() {
+        assert_eq!(asked_and_unasked(&Watch::default()), (2 * BATCH_RUNS + 1, 0));
+    }
+
+    #[test]
+    fn limited_pace_has_nothing_read_ahead() {
+        let watch = Watch::default();
+        watch.set_limit(NonZeroU64::new(1 << 40));
+        assert_eq!(asked_and_unasked(&watch), (0, 2 * BATCH_RUNS + 1));
     }
 }

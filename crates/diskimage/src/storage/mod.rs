@@ -46,6 +46,12 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// [`StorageError`]; the buffer's contents are then unspecified.
     fn read_at(&self, at: ByteOffset, buffer: &mut [u8], patience: Patience) -> Result<(), StorageError>;
 
+    /// Says that the range will be read soon, so that what is not in memory can be on its way. Returns before it is
+    /// there; where that is not possible, or the range reaches behind the end, nothing happens.
+    fn will_read(&self, range: ByteRange) {
+        let _ = range;
+    }
+
     /// How much of the file takes space, where that can be known cheaply.
     fn allocated(&self) -> Option<ByteLength> {
         None
@@ -93,6 +99,10 @@ impl<S: Storage + ?Sized> Storage for Arc<S> {
 
     fn read_at(&self, at: ByteOffset, buffer: &mut [u8], patience: Patience) -> Result<(), StorageError> {
         S::read_at(self, at, buffer, patience)
+    }
+
+    fn will_read(&self, range: ByteRange) {
+        S::will_read(self, range);
     }
 
     fn allocated(&self) -> Option<ByteLength> {
