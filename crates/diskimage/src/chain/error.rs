@@ -93,8 +93,8 @@ pub enum ChainError {
     },
     /// A qcow2 image has a backing file, and the caller has not said that it may.
     #[error(
-        "{child} has the backing file {name:?}, which is followed only where that is asked for: nothing in the image \
-         tells whether the file is still what it was"
+        "{child} has the backing file {name:?}, which is followed only where that is asked for (`headwater image \
+         convert --allow-backing-file`): nothing in the image tells whether the file is still what it was"
     )]
     Backing {
         /// The image.

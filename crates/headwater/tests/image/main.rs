@@ -4,4 +4,5 @@ mod chains;
 mod ends;
 mod samples;
 mod verbs;
+mod words;
 mod written;

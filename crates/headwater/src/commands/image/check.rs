@@ -1,7 +1,7 @@
 //! `headwater image check`: is the file sound?
 use std::fmt::Write as _;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use diskimage::storage::{EditLock, FileStorage, Storage};
 use diskimage::{Finding, Format, Report, Severity, check};
 use serde::Serialize;
@@ -51,6 +51,17 @@ pub(super) fn run(args: &CheckArgs, options: &ImageOptions) -> anyhow::Result<An
     Ok(Answer { text: print(&answer, options, text)?, verdict })
 }
 
+/// Refuses a format whose structures are not checked here, and says what is to be had instead.
+fn refuse_unchecked(format: Format) -> anyhow::Result<()> {
+    match format {
+        Format::Raw | Format::Vhd | Format::Vhdx => Ok(()),
+        Format::Qcow2 | Format::Vmdk => bail!(
+            "it is {}, and only VHDX, VHD and raw images are checked; to read all of it, convert it with --verify",
+            format.title()
+        ),
+    }
+}
+
 fn look(args: &CheckArgs) -> anyhow::Result<(Format, Report)> {
     let format = |storage: &dyn Storage| match args.format {
         Some(format) => Ok(format),
@@ -60,10 +71,12 @@ fn look(args: &CheckArgs) -> anyhow::Result<(Format, Report)> {
         let _lock = EditLock::take(&args.file)?;
         let storage = FileStorage::open_writable(&args.file)?;
         let format = format(&storage)?;
+        refuse_unchecked(format)?;
         Ok((format, check::repair(&storage, format)?))
     } else {
         let storage = FileStorage::open(&args.file)?;
         let format = format(&storage)?;
+        refuse_unchecked(format)?;
         Ok((format, check::check(&storage, format)?))
     }
 }

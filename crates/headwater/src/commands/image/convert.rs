@@ -4,7 +4,7 @@ use std::time::Instant;
 use diskimage::ops::{ConvertOptions, FindZeros, convert};
 use diskimage::{Image, OpenOptions};
 
-use super::target::{MadeAnswer, format, payload_block, replace, subtype};
+use super::target::{MadeAnswer, format, payload_block, replace, replacing, subtype};
 use super::work::{Manner, watched};
 use super::{print, reading};
 use crate::cli::{ConvertArgs, ImageOptions, SectorSize};
@@ -31,7 +31,8 @@ pub(super) async fn run(args: ConvertArgs, options: ImageOptions) -> anyhow::Res
                 ..reading(args.source_format, &options)
             };
             let image = Image::open(&args.source, opened)?;
-            let summary = convert(&image, &args.target, &wanted)?.run(watch)?;
+            let made = convert(&image, &args.target, &wanted).and_then(|job| job.run(watch));
+            let summary = made.map_err(replacing)?;
             Ok(MadeAnswer::of(&args.target, &summary, begun.elapsed(), args.verify))
         })
         .await?

@@ -1,7 +1,10 @@
 //! `headwater image create`: an empty image.
-use anyhow::{Context, bail};
+use std::io::ErrorKind;
+use std::path::Path;
+
+use anyhow::{Context, anyhow, bail};
 use block::{ByteLength, LogicalBlockSize};
-use diskimage::storage::FileStorage;
+use diskimage::storage::{FileStorage, FileStorageError};
 use diskimage::{Format, NewImage, NewImageSpec};
 
 use super::print_done;
@@ -35,8 +38,13 @@ pub(super) fn run(args: &CreateArgs, options: &ImageOptions) -> anyhow::Result<S
         parent: None,
         carried: Vec::new(),
     };
-    let storage =
-        FileStorage::create_new(&args.file).with_context(|| format!("{:?} cannot be made", args.file))?;
+    let storage = FileStorage::create_new(&args.file).map_err(|error| match error {
+        FileStorageError::Access(source) if source.kind() == ErrorKind::AlreadyExists => {
+            anyhow!("{:?} is there already; choose another name", args.file)
+        }
+        FileStorageError::Access(source) => refused(source.into(), &args.file),
+        error @ FileStorageError::NotAFile { .. } => refused(error.into(), &args.file),
+    })?;
     let made = diskimage::create(Box::new(storage), &spec).and_then(NewImage::finish);
     if made.is_err() {
         // It is no image, and its error is the one to tell.
@@ -44,4 +52,8 @@ pub(super) fn run(args: &CreateArgs, options: &ImageOptions) -> anyhow::Result<S
     }
     made.with_context(|| format!("{:?} cannot be made", args.file))?;
     print_done(&args.file, options)
+}
+
+fn refused(error: anyhow::Error, file: &Path) -> anyhow::Error {
+    error.context(format!("{file:?} cannot be made"))
 }

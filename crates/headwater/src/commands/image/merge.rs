@@ -7,7 +7,7 @@ use diskimage::{Image, LayerIndex, Subtype};
 
 use super::names::{names, paths};
 use super::plan::PlanAnswer;
-use super::target::{MadeAnswer, format, payload_block, replace, subtype};
+use super::target::{MadeAnswer, check_ending, format, payload_block, replace, replacing, subtype};
 use super::work::{Manner, watched};
 use super::{open, print, reading};
 use crate::cli::{ImageOptions, MergeArgs};
@@ -31,7 +31,7 @@ pub(super) async fn run(args: MergeArgs, options: ImageOptions) -> anyhow::Resul
                 let names = names(&image, &args.leaf, &options);
                 return Ok(Outcome::Planned(PlanAnswer::of(&job.plan()?, paths(&image), names)));
             }
-            let summary = job.run(watch)?;
+            let summary = job.run(watch).map_err(replacing)?;
             Ok(Outcome::Made(MadeAnswer::of(&args.into, &summary, begun.elapsed(), args.verify)))
         })
         .await?
@@ -64,10 +64,11 @@ fn job<'a>(image: &'a Image, args: &MergeArgs, options: &ImageOptions) -> anyhow
         reopen: reading(args.source_format, options),
     };
     if args.updates {
-        return Ok(merge_updates(image, first_update(image)?, &args.into, &wanted)?);
+        check_ending(&args.into, format)?;
+        return merge_updates(image, first_update(image)?, &args.into, &wanted).map_err(replacing);
     }
     if is_same_kind {
-        return Ok(merge_base(image, &args.into, &wanted)?);
+        return merge_base(image, &args.into, &wanted).map_err(replacing);
     }
     // A base of another kind is a conversion of the whole chain that stays the same disk.
     let wanted = ConvertOptions {
@@ -78,7 +79,7 @@ fn job<'a>(image: &'a Image, args: &MergeArgs, options: &ImageOptions) -> anyhow
         verify: wanted.verify,
         ..ConvertOptions::to(format)
     };
-    Ok(convert(image, &args.into, &wanted)?)
+    convert(image, &args.into, &wanted).map_err(replacing)
 }
 
 /// The difference right on the base.

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{open, print, reading};
 use crate::cli::{ImageOptions, NewSize, ResizeArgs};
-use crate::columns::{bytes, name};
+use crate::columns::name;
 
 /// What became of the disk, as programs read it.
 #[derive(Debug, Serialize)]
@@ -53,7 +53,7 @@ pub(super) fn run(args: &ResizeArgs, options: &ImageOptions) -> anyhow::Result<S
         virtual_size_bytes: new.get(),
     };
     print(&answer, options, |answer| {
-        let (before, now) = (bytes(answer.virtual_size_bytes_before), bytes(answer.virtual_size_bytes));
-        format!("{}: {before} before, {now} now\n", name(&answer.file))
+        // Exactly: an approximate size may be the same before and after.
+        format!("{}: {old} before, {new} now\n", name(&answer.file))
     })
 }

@@ -1,9 +1,9 @@
 //! What a new image is to be, as the command line says it; and what became of it.
 use std::path::Path;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use block::ByteLength;
-use diskimage::ops::{Replace, Summary};
+use diskimage::ops::{OpError, Replace, Summary};
 use diskimage::{Format, Subtype};
 use serde::Serialize;
 
@@ -114,6 +114,28 @@ pub(super) fn payload_block(
             bail!("a fixed VHD image has no blocks: leave --block-size out")
         }
         (size, ..) => Ok(size.map(|size| ByteLength::new(size.0))),
+    }
+}
+
+/// Refuses a name whose ending says another format than the file will have: a difference has that of its parent.
+pub(super) fn check_ending(file: &Path, format: Format) -> anyhow::Result<()> {
+    match Format::of_ending(file) {
+        Some(said) if said != format => bail!(
+            "{file:?} would be {}, as its parent is, and its ending says {}: choose another ending",
+            format.title(),
+            said.title()
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// The error of a command that can replace what has its target's name.
+pub(super) fn replacing(error: OpError) -> anyhow::Error {
+    match error {
+        OpError::Exists { path } => {
+            anyhow!("{path:?} is there already; choose another name, or say --force to have it replaced")
+        }
+        error => error.into(),
     }
 }
 
