@@ -1,3 +1,4 @@
+//! What sessions, requests and beacons make of the timeline, as the recorder hears of them.
 use block::ByteRange;
 use iscsi::directory::{RequestKind, SessionEnd, SessionObserver};
 
