@@ -312,15 +312,20 @@ impl Guest {
     }
 
     /// Types until a shell answers; it then keeps kernel messages off the console.
+    ///
+    /// The answer to any of what was typed will do: a slow machine answers the first when the third has been typed.
     fn wait_for_shell(&mut self) -> Result<()> {
         let began = Instant::now();
         self.next_line = self.console.len();
+        let first = self.commands;
         loop {
             let number = self.commands;
             self.commands += 1;
             self.type_line(&format!("dmesg -n 1; echo LAB-SH''ELL-{number}"))?;
-            let mark = format!("LAB-SHELL-{number}");
-            match self.console.wait(&mut self.next_line, PROBE_WITHIN, |line| line.contains(&mark)) {
+            let answers = |line: &str| {
+                shell_answered(line).is_some_and(|answered| (first..=number).contains(&answered))
+            };
+            match self.console.wait(&mut self.next_line, PROBE_WITHIN, answers) {
                 Waited::Found(_) => return Ok(()),
                 Waited::TimedOut if began.elapsed() < SHELL_WITHIN => {}
                 Waited::TimedOut => bail!(self.failure("no shell answers on its serial line")),
@@ -519,9 +524,20 @@ fn make_variables(spec: &GuestSpec, variables: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Which of the probes that were typed a line answers.
+fn shell_answered(line: &str) -> Option<u32> {
+    line.split_once("LAB-SHELL-")?.1.split_whitespace().next()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn answer_of_a_shell_is_told_from_the_echo_of_what_was_typed() {
+        assert_eq!(shell_answered("# LAB-SHELL-12"), Some(12));
+        assert_eq!(shell_answered("# dmesg -n 1; echo LAB-SH''ELL-12"), None);
+    }
 
     #[test]
     fn guests_have_addresses_of_their_own() {
