@@ -9,9 +9,9 @@ use farm::catalogue::{Catalogue, Change, ImportOptions, ListQuery};
 use farm::csv::devices::parse;
 use farm::filter::Filter;
 use farm::model::{
-    Access, AccessMode, Actor, ByteSize, Collection, Description, Device, Lineage, Mac, Percent, Server,
-    ServerId, Site, Store, SubnetAffinity, Text, Timestamp, Vdisk, Version, VersionNumber, VersionState,
-    Weight, WriteCache, WriteCacheKind,
+    Access, AccessMode, Actor, ByteSize, Collection, Description, Device, Farm, Lineage, Mac, Percent,
+    Server, ServerId, Site, Store, SubnetAffinity, Text, Timestamp, Vdisk, Version, VersionNumber,
+    VersionState, Weight, WriteCache, WriteCacheKind,
 };
 use farm::rules::files::{ImageFormat, file_name};
 use farm::snapshot::{Answer, SharedSnapshot, Snapshot, stored};
@@ -190,9 +190,10 @@ fn table(devices: u32) -> String {
     table
 }
 
-/// Sites, one server, a store, collections, and vDisks with all their versions.
+/// The farm, sites, one server, a store, collections, and vDisks with all their versions.
 fn places(change: &mut Change<'_>) -> Result<ServerId, farm::catalogue::CatalogueError> {
     let none = || Description::new("");
+    change.create(Farm { name: Text::new("Figures")?, description: none()?, auto_merge: None })?;
     let site = |change: &mut Change<'_>, name: &str| {
         let site = Site { name: Text::new(name)?, description: Description::new("")?, disabled: false };
         Ok::<_, farm::catalogue::CatalogueError>(change.create(site)?.id)

@@ -4,6 +4,9 @@
 //! with nothing else to do, then while 200 boots a second begin, each of which every open console is told of. At last a
 //! device reads its disk over iSCSI while consoles are open (each listens to the events, and reads the live part of the overview
 //! anew every second) and while none is, in turn. There is no peer that runs here; what is asked of us stands in the peer's column.
+//! In between a real Chromium watches boots begin ([`browser`]).
+mod browser;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -33,6 +36,9 @@ pub(crate) struct ConsoleArguments {
     /// Seconds of each run of the last part, of which there are three with consoles and three without
     #[arg(long, default_value_t = 5)]
     seconds: u32,
+    /// Seconds for which a browser watches boots begin
+    #[arg(long, default_value_t = 20)]
+    watched: u32,
 }
 
 /// The pages: name, address.
@@ -41,6 +47,7 @@ const PAGES: &[(&str, &str)] = &[
     ("devices", "/devices"),
     ("devices, a search", "/devices?q=077"),
     ("boots of the last day", "/boots"),
+    ("a device", "/devices/pc-05000"),
     ("vDisks", "/vdisks"),
     ("audit", "/audit"),
     ("table of devices alone", "/devices/table"),
@@ -66,19 +73,20 @@ const IMAGE: &str = "256M";
 /// Where something needed is missing, or the server does not answer.
 pub(super) fn measure(arguments: &ConsoleArguments) -> Result<Vec<Measure>> {
     lab::packages::ensure(lab::packages::BENCH)?;
+    lab::packages::ensure(lab::packages::SCREENSHOTS)?;
     let farm = Farm::start(arguments)?;
     let mut measures = Vec::new();
     for (name, path) in PAGES {
         measures.extend(farm.page(&format!("page: {name}"), path, arguments.rounds)?);
     }
-    let updates = Updates::begin(farm.http, arguments.devices);
+    let updates = Updates::begin(farm.http, arguments.devices, 0);
     for (name, path) in
         PAGES.iter().filter(|(name, _)| ["overview", "devices", "boots of the last day"].contains(name))
     {
         let name = format!("page: {name}, while {UPDATES_A_SECOND} boots a second begin");
         measures.extend(farm.page(&name, path, arguments.rounds)?);
     }
-    let told = updates.end()?;
+    let (told, _) = updates.end()?;
     measures.push(Measure {
         measure: "boots that began in a second meanwhile".to_owned(),
         ours: told,
@@ -87,6 +95,12 @@ pub(super) fn measure(arguments: &ConsoleArguments) -> Result<Vec<Measure>> {
         unit: "1/s",
         aim: Aim::AtLeast(0.95),
     });
+    let watching = browser::Watching::begin(&farm.url(""));
+    // Devices that have not booted yet: one that asks again goes on with the boot that it began.
+    let updates = Updates::begin(farm.http, arguments.devices, arguments.devices / 2);
+    std::thread::sleep(Duration::from_secs(u64::from(arguments.watched)));
+    let (_, begun) = updates.end()?;
+    measures.extend(watching.end(begun)?);
     measures.push(farm.reads(arguments)?);
     Ok(measures)
 }
@@ -153,12 +167,15 @@ impl Farm {
     /// How long a page takes: p95 and median, on one connection.
     fn page(&self, name: &str, path: &str, rounds: usize) -> Result<[Measure; 2]> {
         let mut command = self.curl();
-        command.args(["--write-out", "%{time_total} %{size_download}\\n"]);
+        command.args(["--write-out", "%{time_total} %{http_code}\\n"]);
         // The first pays for the connection, and is not counted.
         for _ in 0..=rounds {
             command.args(["--output", "/dev/null"]).arg(self.url(path));
         }
         let text = output(&mut command)?;
+        // A page that leads elsewhere is quick, and none.
+        let other = text.lines().find(|line| !line.ends_with(" 200"));
+        ensure!(other.is_none(), "{path} was not answered with a page: {}", other.unwrap_or_default());
         let times: Option<Vec<f64>> =
             text.lines().skip(1).map(|line| line.split(' ').next()?.parse::<f64>().ok()).collect();
         let mut times = times.with_context(|| format!("curl told no times of {path}:\n{text}"))?;
@@ -252,7 +269,7 @@ impl Updates {
     /// How many machines ask at once: one alone could not keep the rate.
     const AT_ONCE: u32 = 4;
 
-    fn begin(http: u16, devices: u32) -> Self {
+    fn begin(http: u16, devices: u32, from: u32) -> Self {
         let (ending, begun) = <(std::sync::Arc<AtomicBool>, std::sync::Arc<AtomicU32>)>::default();
         let since = Instant::now();
         let thread = |first: u32| {
@@ -262,7 +279,7 @@ impl Updates {
                 while !ending.load(Ordering::Relaxed) {
                     let due = Duration::from_secs(1) * number / UPDATES_A_SECOND;
                     std::thread::sleep(due.saturating_sub(since.elapsed()));
-                    let mac = mac(number % devices.max(1) + 1);
+                    let mac = mac((from + number) % devices.max(1) + 1);
                     ask(http, &format!("/v1/boot/script?mac={mac}&platform=pcbios"))?;
                     begun.fetch_add(1, Ordering::Relaxed);
                     number += Self::AT_ONCE;
@@ -274,14 +291,14 @@ impl Updates {
         Self { ending, begun, since, threads }
     }
 
-    /// How many began in a second.
-    fn end(self) -> Result<f64> {
+    /// How many began in a second, and how many in all.
+    fn end(self) -> Result<(f64, u32)> {
         let rate = f64::from(self.begun.load(Ordering::Relaxed)) / self.since.elapsed().as_secs_f64();
         self.ending.store(true, Ordering::Relaxed);
         for thread in self.threads {
             thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a machine's thread panicked")))?;
         }
-        Ok(rate)
+        Ok((rate, self.begun.load(Ordering::Relaxed)))
     }
 }
 

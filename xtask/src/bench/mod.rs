@@ -4,6 +4,9 @@
 //! a machine whose speed drifts treats both alike; what is claimed is their ratio.
 mod boot;
 mod console;
+#[path = "../../../crates/headwater/tests/browser/driver.rs"]
+#[allow(dead_code, reason = "the tests' driver of Chromium, of which a bench uses a part")]
+mod driver;
 mod farm;
 mod image;
 mod process;
