@@ -116,12 +116,14 @@
       place.replaceChildren();
       const strokes = [colour("--second"), colour("--first"), colour("--file")];
       const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 } };
+      // The same clock as in the tables, whatever the browser's language.
+      const clock = (at) => at === null || at === undefined ? "–" : new Date(at * 1000).toTimeString().slice(0, 8);
       const width = () => Math.max(place.clientWidth, 240);
       chart = new uPlot({
         width: width(), height: 220,
         scales: { y: { range: (_, __, most) => [0, Math.max(most, 1)] }, requests: { range: (_, __, most) => [0, Math.max(most, 1)] } },
-        axes: [axis, { ...axis, size: 56 }, { ...axis, scale: "requests", side: 1, grid: { show: false }, size: 56 }],
-        series: [{}, ...told.series.map((one, place) => ({ label: one.label, stroke: strokes[place], width: 2, points: { show: false }, scale: one.scale || "y", value: (_, value) => value === null || value === undefined ? "–" : value.toFixed(1) }))],
+        axes: [{ ...axis, space: 80, values: (_, splits) => splits.map(clock) }, { ...axis, size: 56 }, { ...axis, scale: "requests", side: 1, grid: { show: false }, size: 56 }],
+        series: [{ label: "at", value: (_, at) => clock(at) }, ...told.series.map((one, place) => ({ label: one.label, stroke: strokes[place], width: 2, points: { show: false }, scale: one.scale || "y", value: (_, value) => value === null || value === undefined ? "–" : value.toFixed(1) }))],
       }, data, place);
       new ResizeObserver(() => chart.setSize({ width: width(), height: 220 })).observe(place);
     };
