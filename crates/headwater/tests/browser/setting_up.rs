@@ -55,3 +55,57 @@ fn administrator_sets_up_a_farm_and_watches_its_first_machine_boot() {
     admin.sees(&["log-in, first stage"]);
     machine.end();
 }
+
+#[test]
+fn upload_that_is_broken_off_goes_on_where_it_was() {
+    // Parts are 4 MiB: of this image the first one arrives, and the connection is cut in the second.
+    const WITH_A_CUT: &str = "const real = window.fetch; let parts = 0; window.fetch = (address, options) => \
+        String(address).includes('/part?') && ++parts === 2 ? Promise.reject(new Error('cut off')) : real(address, options);";
+    const NOTED: &str = "const real = window.fetch; window.fetch = (address, options) => { \
+        const offset = new URL(address, location).searchParams.get('offset'); \
+        if (offset !== null && !sessionStorage.first) { sessionStorage.first = offset; } \
+        return real(address, options); };";
+    let place = Place::new();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let image = elsewhere.path().join("second.vhdx");
+    std::fs::copy(place.site.path("golden.vhdx"), &image).unwrap();
+    let admin = place.admin();
+    admin.go("/vdisks/upload");
+    admin.script(WITH_A_CUT, &[]);
+    admin.choose_file("file", &image);
+    admin.press("Upload");
+    admin.sees(&["cut off"]);
+
+    admin.go("/vdisks/upload");
+    admin.script(NOTED, &[]);
+    admin.choose_file("file", &image);
+    admin.press("Upload");
+    admin.arrives_at("/vdisks/adopt?store=");
+    admin.sees(&["second.vhdx"]);
+    assert_eq!(admin.script("return sessionStorage.first;", &[]), (4 << 20).to_string());
+    let arrived = std::fs::read(place.site.path("second.vhdx")).unwrap();
+    assert!(arrived == std::fs::read(&image).unwrap(), "what arrived is not what was sent");
+}
+
+#[test]
+fn boot_that_is_looked_at_gets_its_next_steps_without_being_loaded_again() {
+    let place = Place::new();
+    let admin = place.admin();
+    let target = target_in(&place.site.script(MAC));
+    admin.go("/boots");
+    admin.press("lab-01");
+    admin.arrives_at("/boots/");
+    admin.sees(&["iPXE script"]);
+    admin.until("document.getElementById('lost').hidden");
+    assert!(!admin.text().contains("log-in, first stage"));
+    admin.script("window.stays = true;", &[]);
+    let mut machine = place.site.session(&target);
+    assert!(machine.run("read -P 0x5a 0 4096").contains("read 4096"));
+    admin.until(
+        "window.stays && document.querySelector('.waterfall').innerText.includes('log-in, first stage')",
+    );
+    admin.until(
+        "window.stays && document.querySelector('.waterfall').innerText.includes('first stage reads')",
+    );
+    machine.end();
+}

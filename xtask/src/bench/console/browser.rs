@@ -22,9 +22,10 @@ const GROWTH_MS: f64 = 100.0;
 /// The share of the time that long tasks may take, in per cent.
 const LONG_TASKS_PERCENT: f64 = 10.0;
 
-/// What is noted in the page. Ages are those of boots that have just begun: an event of a boot that is older tells of a later step.
+/// What is noted in the page: of boots that begin while it is watched, their first event, whose age is the boot's.
 const WATCH: &str = "
     const seen = window.seen = { boots: new Set(), events: 0, ages: [], asked: 0, behind: [], tasks: [], since: performance.now() };
+    const began = Date.now();
     let first = null;
     let taken = null;
     new PerformanceObserver((list) => list.getEntries().forEach((one) => seen.tasks.push(one.duration))).observe({ type: 'longtask' });
@@ -32,6 +33,8 @@ const WATCH: &str = "
     source.addEventListener('boot', (event) => {
       const told = JSON.parse(event.data);
       seen.events += 1;
+      // Boots that began before go on meanwhile, and are not those that are counted.
+      if (told.started_unix_us / 1000 < began) { return; }
       if (!seen.boots.has(told.id)) { seen.boots.add(told.id); seen.ages.push(Date.now() - told.started_unix_us / 1000); }
       if (first === null) { first = performance.now(); }
     });
