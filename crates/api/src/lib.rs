@@ -39,6 +39,7 @@ mod asked;
 mod driver;
 mod events;
 pub mod guest_commands;
+pub mod host;
 pub mod live;
 mod openapi;
 mod operation;

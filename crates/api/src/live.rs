@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::guest_commands::{CommandStatus, CommandWanted};
+use crate::host::{HostReport, NetworkReport, NewSettings, SettingsStatus};
 
 /// What the running server alone knows. Calls may wait for a disk, but [`follow`](Self::follow).
 pub trait Live: Send + Sync + 'static {
@@ -73,6 +74,52 @@ pub trait Live: Send + Sync + 'static {
     /// The latest commands, latest first.
     fn commands(&self) -> Vec<CommandStatus> {
         Vec::new()
+    }
+
+    /// What was found at the latest look at the server's host. `None`: nobody has looked since its start.
+    fn host_report(&self) -> Option<HostReport> {
+        None
+    }
+
+    /// Looks at the host, as `headwater doctor` does: for some seconds. With `dhcp` it asks on the networks that machines boot on who
+    /// else answers.
+    ///
+    /// # Errors
+    /// [`Code::InUse`] while somebody else has it look; servers that look at nothing say so.
+    fn look_at_host(&self, dhcp: bool) -> Result<HostReport, ControlError> {
+        let _ = dhcp;
+        Err(ControlError::new(Code::Unsupported, "this server does not look at its host"))
+    }
+
+    /// Which packets get to a device whole, as `headwater doctor network` finds out: for some seconds.
+    ///
+    /// # Errors
+    /// [`Code::NotFound`] of a device that has not logged in; why nothing can be sent.
+    fn look_at_network(&self, name: &DeviceName) -> Result<NetworkReport, ControlError> {
+        Err(ControlError::new(Code::NotFound, format!("device {name} has not logged in to this server")))
+    }
+
+    /// The settings that can be changed while the server runs.
+    fn settings(&self) -> SettingsStatus {
+        SettingsStatus { revision: 1, items: Vec::new() }
+    }
+
+    /// Gives settings other values, all of them or none, where `expected` is the revision that they have; `None`: whatever it
+    /// is. What they are afterwards; with `dry_run` what they would be.
+    ///
+    /// # Errors
+    /// [`Code::BadValue`] with the key as field, [`Code::Stale`], [`Code::FileFailed`] of the disk that they are kept on.
+    fn change_settings(
+        &self,
+        new: &NewSettings,
+        expected: Option<i64>,
+        dry_run: bool,
+    ) -> Result<SettingsStatus, ControlError> {
+        let _ = (expected, dry_run);
+        match new.keys().next() {
+            None => Ok(self.settings()),
+            Some(key) => Err(ControlError::bad_value(key, "this server has no such setting")),
+        }
     }
 
     /// Machines that wait until somebody lets them in, by name.

@@ -59,6 +59,7 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
         Command::User(args) => noun(Asked::User(args)),
         Command::Token(args) => noun(Asked::Token(args)),
         Command::Secret(args) => noun(Asked::Secret(args)),
+        Command::Setting(args) => noun(Asked::Setting(args)),
         Command::Audit(args) => noun(Asked::Audit(args)),
         Command::Serve(args) => serve(&args).map(Answer::text),
         Command::Boots(args) => client(commands::boots::run(args)).map(Answer::text),

@@ -52,3 +52,35 @@ fn devices_beyond_the_limit_see_their_place_and_boot_when_the_one_before_is_read
     assert!(site.io(&again, &["read 0 4k"]).ok);
     assert!(site.script(third).contains(":iqn."));
 }
+
+#[test]
+fn setting_that_is_changed_while_the_server_runs_counts_at_once_and_after_a_restart() {
+    let mut site = site();
+    site.script(MAC);
+    let second = OTHERS[0];
+    assert!(site.script(second).contains("place 1 in the queue"));
+    let told = site.headwater(&[
+        "setting",
+        "set",
+        "admission.at_once=2",
+        "log=info,headwater=debug",
+        "boots_kept=7",
+    ]);
+    let line = |key: &str| told.lines().find(|line| line.starts_with(key)).unwrap().split_whitespace();
+    assert_eq!(line("admission.at_once").collect::<Vec<_>>(), ["admission.at_once", "2", "1", "2", "now"]);
+    assert_eq!(line("boots_kept").collect::<Vec<_>>(), ["boots_kept", "7", "50", "50", "next-start"]);
+    assert!(site.script(second).contains(":iqn."), "nobody restarted the server");
+    site.kill();
+    site.start();
+    let kept = site.headwater(&["setting", "list"]);
+    assert!(
+        kept.lines().any(|line| line.split_whitespace().eq(["boots_kept", "7", "50", "7", "next-start"])),
+        "{kept}"
+    );
+    site.headwater(&["setting", "set", "admission.at_once="]);
+    assert!(site.headwater(&["status"]).contains("of 1 at a time"));
+    let audit =
+        site.headwater(&["audit", "list", "--filter", "action = change-settings", "--output", "json"]);
+    let audit: serde_json::Value = serde_json::from_str(&audit).unwrap();
+    assert_eq!((&audit["total"], &audit["items"][0]["after"]["boots_kept"]["to"]), (&2.into(), &"7".into()));
+}

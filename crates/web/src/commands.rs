@@ -149,6 +149,17 @@ pub(crate) fn trace_show(file: &str) -> String {
 /// The next boot of a device is recorded.
 pub(crate) const TRACE_RECORD: &str = "headwater trace record DEVICE --next-boot --until-ready --to FILE";
 
+/// This server's host is looked at.
+pub(crate) const DOCTOR: &str = "headwater doctor";
+
+/// The way to a device is looked at.
+pub(crate) fn doctor_network(device: &str) -> String {
+    format!("headwater doctor network {}", word(device))
+}
+
+/// Settings of this server get other values; they follow.
+pub(crate) const SET_SETTINGS: &str = "headwater setting set";
+
 /// Commands that pages show, one of each sort, as a shell takes them.
 #[must_use]
 pub fn every_command() -> Vec<String> {
@@ -165,6 +176,10 @@ pub fn every_command() -> Vec<String> {
         delete_version(version),
         trace_show("/var/lib/headwater/traces/lab-01.csv.gz"),
         TRACE_RECORD.to_owned(),
+        DOCTOR.to_owned(),
+        doctor_network(device_name),
+        list("setting", ""),
+        format!("{SET_SETTINGS} admission.at_once=20 log="),
         message("Save your work: back at 18:00", device_name),
         format!("{BLANK} {} 40GiB write_cache.limit=10GiB description=empty", word(vdisk_name)),
     ];

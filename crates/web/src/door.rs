@@ -130,6 +130,12 @@ impl Visit {
         self.may(Action::Change, kind, Place::Farm)
     }
 
+    /// Where this server stands.
+    pub(crate) fn place_of_server(&self) -> Place {
+        let control = &self.console.control;
+        control.snapshot().server(control.server()).map_or(Place::Farm, |server| Place::Site(server.site))
+    }
+
     /// A way to do something, or what stands in the way.
     #[allow(clippy::unused_self, reason = "what is allowed is asked of a visit")]
     pub(crate) fn button(&self, to: &str, label: &str, may: &Result<(), String>) -> Markup {

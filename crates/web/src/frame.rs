@@ -55,6 +55,8 @@ const KINDS: &[(&str, &str)] = &[
     ("Locks", "/locks"),
     ("Stores", "/stores"),
     ("Servers", "/servers"),
+    ("Settings", paths::SETTINGS),
+    ("Doctor", paths::DOCTOR),
     ("Sites", "/sites"),
     ("Collections", "/collections"),
     ("Write caches", "/persistent-caches"),

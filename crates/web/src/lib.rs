@@ -36,6 +36,7 @@ mod assets;
 mod board;
 mod boot;
 mod commands;
+mod conflict;
 mod door;
 mod fields;
 mod frame;

@@ -17,6 +17,8 @@ pub(crate) const DEVICES_TABLE: &str = "/devices/table";
 pub(crate) const DEVICES_DO: &str = "/devices/do";
 pub(crate) const BOOTS: &str = "/boots";
 pub(crate) const VDISKS: &str = "/vdisks";
+pub(crate) const DOCTOR: &str = "/doctor";
+pub(crate) const SETTINGS: &str = "/settings";
 pub(crate) const TASKS: &str = "/tasks";
 pub(crate) const TASK_LOG: &str = "/tasks/log";
 

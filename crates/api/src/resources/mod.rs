@@ -5,6 +5,7 @@ mod contents;
 mod devices;
 mod farm;
 mod grants;
+mod host;
 mod live;
 mod locks;
 mod log_in;
@@ -55,6 +56,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         newcomers::all(),
         space::all(),
         live::all(),
+        host::all(),
         power::all(),
         traces::all(),
     ]

@@ -4,6 +4,7 @@
 mod document;
 mod events;
 mod farm;
+mod host;
 mod objects;
 mod people;
 mod power;

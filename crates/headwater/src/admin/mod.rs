@@ -7,6 +7,7 @@ pub mod api;
 mod boots;
 mod commands;
 mod devices;
+pub mod doctor;
 mod exposition;
 mod presences;
 mod process;
@@ -21,6 +22,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use ::api::guest_commands::{CommandStatus, CommandWanted};
+use ::api::host::{HostReport, NetworkReport, NewSettings, SettingsStatus};
 use ::api::live::{
     DeviceStatus, Live, Newcomer, PresenceChange, ServerStatus, Stats, TraceStatus, TraceWanted,
 };
@@ -30,6 +32,9 @@ use serde_json::Value;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 
+use self::doctor::Doctor;
+
+use crate::serve::settings::Settings;
 use crate::stream::admission::Admission;
 use crate::stream::device::SessionEnder;
 use crate::stream::devices::Devices;
@@ -54,6 +59,10 @@ pub struct Admin {
     pub mailbox: Arc<Mailbox>,
     /// What is odd about the networks.
     pub oddities: Arc<Oddities>,
+    /// Looks at the host.
+    pub doctor: Doctor,
+    /// What can be changed while the server runs.
+    pub settings: Arc<Settings>,
     /// When the server started.
     pub started: Instant,
     /// Where disks are served over iSCSI.
@@ -130,6 +139,31 @@ impl Live for Admin {
 
     fn commands(&self) -> Vec<CommandStatus> {
         self.mailbox.list(crate::catalogue::now())
+    }
+
+    fn host_report(&self) -> Option<HostReport> {
+        self.doctor.latest()
+    }
+
+    fn look_at_host(&self, dhcp: bool) -> Result<HostReport, ControlError> {
+        self.doctor.look(dhcp)
+    }
+
+    fn look_at_network(&self, name: &DeviceName) -> Result<NetworkReport, ControlError> {
+        doctor::network(self, name)
+    }
+
+    fn settings(&self) -> SettingsStatus {
+        self.settings.status()
+    }
+
+    fn change_settings(
+        &self,
+        new: &NewSettings,
+        expected: Option<i64>,
+        dry_run: bool,
+    ) -> Result<SettingsStatus, ControlError> {
+        self.settings.change(new, expected, dry_run)
     }
 
     fn newcomers(&self) -> Vec<Newcomer> {

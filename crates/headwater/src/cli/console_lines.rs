@@ -1,8 +1,11 @@
 //! The commands that the console shows are commands: each is read by this parser, and sets properties that there are.
+use std::path::Path;
+
 use clap::Parser as _;
 
 use super::Cli;
 use crate::commands::farm::nouns::CHANGEABLE;
+use crate::config::{SettingKey, parse};
 
 /// The words of a line, as a shell takes them apart: of quotation marks, the console writes single ones alone.
 fn words(line: &str) -> Vec<String> {
@@ -27,15 +30,17 @@ fn words(line: &str) -> Vec<String> {
 fn every_command_that_the_console_shows_is_understood() {
     let lines = web::every_command();
     assert!(lines.len() > 40, "{lines:?}");
+    let settings = SettingKey::all(&parse("", Path::new("headwater.toml")).unwrap());
     for line in lines {
         let words = words(&line);
         if let Err(error) = Cli::try_parse_from(&words) {
             panic!("{line}: {error}");
         }
         let noun = CHANGEABLE.iter().find(|noun| words.get(1).is_some_and(|word| word == noun.word));
-        let sets = ["create", "set", "blank"].contains(&words[2].as_str());
+        let sets = words.get(2).is_some_and(|verb| ["create", "set", "blank"].contains(&verb.as_str()));
         for (key, _) in words.iter().skip(3).filter_map(|word| word.split_once('=')).filter(|_| sets) {
-            let known = noun.is_some_and(|noun| noun.field(key).is_some());
+            let is_setting = words[1] == "setting" && settings.iter().any(|setting| setting.name() == key);
+            let known = is_setting || noun.is_some_and(|noun| noun.field(key).is_some());
             assert!(known, "{line}: there is no property {key}");
         }
     }

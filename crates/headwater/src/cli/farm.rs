@@ -731,6 +731,19 @@ pub enum SecretVerb {
     },
 }
 
+/// `headwater setting`.
+#[derive(Debug, Subcommand)]
+pub enum SettingVerb {
+    /// All of them: the value, what the configuration file says, and when a new value takes effect
+    List,
+    /// Give some other values, all or none; they stand above the configuration file until "KEY=" takes them away
+    Set {
+        /// Their values
+        #[arg(value_name = "KEY=VALUE", required = true)]
+        values: Vec<Setting>,
+    },
+}
+
 /// `headwater audit`.
 #[derive(Debug, Subcommand)]
 pub enum AuditVerb {

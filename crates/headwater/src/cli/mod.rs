@@ -20,8 +20,8 @@ pub use backup::{BackupArgs, RestoreArgs};
 pub use doctor::{DoctorArgs, DoctorVerb, NetworkArgs};
 pub use farm::{
     AuditVerb, CommandArgs, DeviceVerb, FarmVerb, Format, ListArgs, LockVerb, NounArgs, NounVerb, ScopeArgs,
-    SecretVerb, Setting, StoreVerb, Sure, TaskVerb, TokenVerb, UserVerb, VdiskVerb, VersionArg, VersionVerb,
-    ViewVerb, Which, Work, WriteCacheVerb,
+    SecretVerb, Setting, SettingVerb, StoreVerb, Sure, TaskVerb, TokenVerb, UserVerb, VdiskVerb, VersionArg,
+    VersionVerb, ViewVerb, Which, Work, WriteCacheVerb,
 };
 pub use image::{
     CheckArgs, CompactArgs, CompareArgs, ConvertArgs, CreateArgs, EntriesArgs, ImageArgs, ImageOptions,
@@ -120,6 +120,8 @@ pub enum Command {
     Token(NounArgs<TokenVerb>),
     /// CHAP secrets of devices: kept on the server, by name
     Secret(NounArgs<SecretVerb>),
+    /// Settings of a server that can be changed while it runs
+    Setting(NounArgs<SettingVerb>),
     /// Audit: who changed what, when and from where
     Audit(NounArgs<AuditVerb>),
     /// Show what the disks are doing: requests, throughput, latencies, page cache hits

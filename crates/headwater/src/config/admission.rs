@@ -6,7 +6,7 @@ use super::values::duration;
 use crate::stream::admission::Rules;
 
 /// More devices than one server has.
-const MAX_AT_ONCE: u64 = 100_000;
+pub(super) const MAX_AT_ONCE: u64 = 100_000;
 
 pub(super) fn read(root: &mut Section<'_>) -> Rules {
     let usual = Rules::default();

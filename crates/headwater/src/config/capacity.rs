@@ -3,10 +3,10 @@ use super::reader::Section;
 use super::values::ByteSize;
 
 /// The most connections that can be allowed: each is an open file, and a system has no more than a million as a rule.
-const MAX_CONNECTIONS: u64 = 1_000_000;
+pub(super) const MAX_CONNECTIONS: u64 = 1_000_000;
 
 /// The least memory: the largest requests must fit.
-const MIN_MEMORY: ByteSize = ByteSize(128 << 20);
+pub(super) const MIN_MEMORY: ByteSize = ByteSize(128 << 20);
 
 /// What one server of disks may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,10 +10,10 @@ use super::values::ByteSize;
 const MIN_BYTES_PER_SECOND: u64 = 64 << 10;
 
 /// The most requests in a second that a limit may say: more than a device can ask for is no limit.
-const MAX_IOPS: u64 = 100_000_000;
+pub(super) const MAX_IOPS: u64 = 100_000_000;
 
 /// The longest burst.
-const MAX_BURST_MS: u64 = 600_000;
+pub(super) const MAX_BURST_MS: u64 = 600_000;
 
 const DEFAULT_BURST_MS: u64 = 1000;
 
@@ -45,7 +45,7 @@ fn read(section: &mut Section<'_>, usual: Rates, keys: [&'static str; 3]) -> Opt
 }
 
 /// `"100 MiB"`, or `"none"`.
-fn bytes_per_second(text: &str) -> Result<Option<u64>, String> {
+pub(super) fn bytes_per_second(text: &str) -> Result<Option<u64>, String> {
     if text == "none" {
         return Ok(None);
     }

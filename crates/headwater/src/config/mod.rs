@@ -17,6 +17,7 @@ mod nbd;
 mod network;
 mod problem;
 mod reader;
+mod settings;
 mod storage;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ pub use farm::{CatalogueAt, ServerIdentity};
 pub use nbd::{Nbd, NbdTls, Network, Reader, TlsFiles, unprotected};
 pub use network::{AddressRange, DhcpPool, Interface, InterfaceMode, NetbootFiles, RelayedNetwork};
 pub use problem::{Position, Problem, Problems};
+pub use settings::{Settable, SettingKey};
 pub use storage::{CacheKind, DirectKernel, ImageFormat, KernelSource, Vdisk, WriteCache};
 pub use values::ByteSize;
 
@@ -80,6 +82,8 @@ pub struct Iscsi {
 /// Everything that `headwater serve` is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
+    /// The file that it was read from.
+    pub file: PathBuf,
     /// Where boot timelines and the devices' current boots are kept.
     pub state_dir: PathBuf,
     /// What this server is called in the farm.
@@ -187,7 +191,7 @@ fn read(text: &str, path: &Path) -> (Config, Problems) {
         problems.report(error.span(), format!("not TOML: {}", error.message()));
     }
     let mut root = Section::new("", table.get_ref(), table.span(), &problems);
-    let config = read_root(&mut root);
+    let config = read_root(&mut root, path);
     // After a syntax error half of a table may be missing: what else it lacks would be noise.
     if errors.is_empty() {
         root.finish();
@@ -199,7 +203,7 @@ fn read(text: &str, path: &Path) -> (Config, Problems) {
     (config, problems)
 }
 
-fn read_root(root: &mut Section<'_>) -> Config {
+fn read_root(root: &mut Section<'_>, path: &Path) -> Config {
     let state_dir = root.path("state_dir").unwrap_or_else(|| PathBuf::from("/var/lib/headwater"));
     let server = farm::read_server(root);
     let catalogue = farm::read_catalogue(root);
@@ -222,6 +226,7 @@ fn read_root(root: &mut Section<'_>) -> Config {
     let limits = limits::read_limits(root);
     let devices = devices::read_devices(root, &names, &iscsi.iqn_prefix, limits);
     Config {
+        file: path.to_owned(),
         state_dir,
         server,
         catalogue,

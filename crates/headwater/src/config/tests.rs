@@ -45,7 +45,7 @@ fn every_key_stands_in_the_default_file_and_in_the_documentation() {
     let problems = Problems::new(&text, Path::new("x"));
     let (table, _) = toml::de::DeTable::parse_recoverable(&text);
     let mut root = Section::new("", table.get_ref(), table.span(), &problems);
-    read_root(&mut root);
+    read_root(&mut root, Path::new("headwater.toml"));
     let docs = include_str!("../../../../docs/configuration.md");
     for key in root.known() {
         assert!(table.get_ref().contains_key(*key), "{key} is missing in the default file");

@@ -17,6 +17,7 @@ mod mount;
 mod nbd;
 mod notify;
 mod ready;
+pub mod settings;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -38,6 +39,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
+use crate::admin::doctor::Doctor;
 use crate::admin::{self, Admin};
 use crate::catalogue::FarmLink;
 use crate::catalogue::survey::survey;
@@ -63,6 +65,7 @@ use housekeeping::Housekeeping;
 use keeper::Keeper;
 use log_ins::MenuLogIns;
 use mount::Mount;
+use settings::{Settings, Targets};
 
 /// How long the requests of NBD clients have to be answered when the server stops.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
@@ -147,7 +150,8 @@ impl Server {
     /// # Errors
     /// What could not be started, and what to do about it.
     pub async fn start(config: Config) -> anyhow::Result<Self> {
-        let config = Arc::new(config);
+        let settings = Arc::new(Settings::open(config));
+        let config = Arc::new(settings.config());
         make_directories(&config)?;
         // It waits for storage and for the database, whose client has a runtime of its own.
         let farm = tokio::task::block_in_place(|| FarmLink::open(Arc::clone(&config)))?;
@@ -252,7 +256,10 @@ impl Server {
         tokio::spawn(http::serve(http_listener, None, public, stopped.clone()));
         let presences = Presences::new(Arc::clone(&recorder));
         tokio::spawn(Arc::clone(&presences).run(stopped.clone()));
+        settings.tell(Targets { admission: Arc::clone(&admission), devices: Arc::clone(&devices) });
         let admin = Arc::new(Admin {
+            doctor: Doctor::new(config.file.clone()),
+            settings,
             recorder: Arc::clone(&recorder),
             presences,
             devices: Arc::clone(&devices),

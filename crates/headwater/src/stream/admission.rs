@@ -154,6 +154,11 @@ impl Queue {
         Self { rules, booting, waiting, usual: USUAL, figures }
     }
 
+    /// Goes by other rules from now on. Who boots goes on, even where fewer may now.
+    pub fn set_rules(&mut self, rules: Rules) {
+        (self.rules, self.figures.at_once) = (rules, rules.at_once.map(NonZeroUsize::get));
+    }
+
     /// A device wants to boot.
     pub fn ask(&mut self, device: &DeviceName, now: Instant) -> Answer {
         if let Some(place) = self.booting.get_mut(device) {
@@ -336,6 +341,17 @@ mod tests {
         let figures = hall.figures();
         assert_eq!((figures.booting, figures.waiting, figures.admitted, figures.queued), (2, 2, 3, 1));
         assert_eq!(figures.longest_wait, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn other_rules_count_from_the_next_question_on_and_end_no_boot() {
+        let mut hall = Hall::with(1);
+        assert_eq!([0, 1, 2, 3].map(|number| hall.place(number)), [None, Some(1), Some(2), Some(3)]);
+        hall.queue.set_rules(Rules { at_once: NonZeroUsize::new(3), ..Rules::default() });
+        assert_eq!([1, 2, 3].map(|number| hall.place(number)), [None, None, Some(1)]);
+        hall.queue.set_rules(Rules { at_once: NonZeroUsize::new(2), ..Rules::default() });
+        let figures = hall.figures();
+        assert_eq!((figures.at_once, figures.booting, hall.place(3)), (Some(2), 3, Some(1)));
     }
 
     #[test]

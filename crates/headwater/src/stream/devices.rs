@@ -14,6 +14,7 @@ use farm::model::{CollectionId, DeviceId, Mac, Stored, Uuid, VdiskId, VersionNum
 use farm::rules::newcomers::next_name;
 use farm::snapshot::{Answer, Snapshot, VdiskFacts};
 use iscsi::directory::IscsiName;
+use meter::Rates;
 use netboot::director::MacAddress;
 use vdisk::MemoryBudget;
 
@@ -47,6 +48,8 @@ pub struct Devices {
     accounts: Accounts,
     slots: Mutex<HashMap<DeviceName, Arc<DeviceSlot>>>,
     newcomers: Newcomers,
+    /// What each device may have that has no limits of its own.
+    limits: Mutex<Rates>,
 }
 
 /// A device, and what runs of it.
@@ -101,6 +104,7 @@ impl Devices {
             cache_directory: config.write_cache.directory.clone(),
         });
         Ok(Self {
+            limits: Mutex::new(config.limits),
             config,
             farm,
             local,
@@ -336,6 +340,11 @@ impl Devices {
             .collect()
     }
 
+    /// What each device may have from its next boot on that has no limits of its own.
+    pub fn set_limits(&self, limits: Rates) {
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+    }
+
     fn known(&self, snapshot: &Snapshot, device: &Stored<farm::model::Device>) -> Option<KnownDevice> {
         KnownDevice::of(
             device,
@@ -343,7 +352,7 @@ impl Devices {
             &self.local,
             &self.secrets,
             &self.config.iscsi.iqn_prefix,
-            self.config.limits,
+            *self.limits.lock().unwrap_or_else(PoisonError::into_inner),
         )
     }
 

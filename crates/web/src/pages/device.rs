@@ -8,6 +8,7 @@ use maud::{Markup, html};
 
 use super::boots::{boots_of, findings, strip as phases, waterfall};
 use super::device_log::{Entry, changes, log, strip};
+use super::doctor::network_panel;
 use super::overview::write_cache;
 use super::recording::{Recording, panel, place_of, recording};
 use crate::answer::{Answer, Page, json};
@@ -97,6 +98,7 @@ fn whole(data: &Data, path: &str) -> Markup {
             (boots(data))
             div.columns {
                 (panel(device, data.recording.as_ref(), &data.may_operate, &data.token))
+                (network_panel(device, &data.may_operate, &data.token))
                 (log(data.boots.as_deref().unwrap_or_default(), &data.changes))
             }
         }

@@ -5,6 +5,7 @@ mod device;
 mod device_log;
 mod devices;
 mod devices_import;
+mod doctor;
 mod exports;
 mod first_run;
 mod health;
@@ -15,6 +16,7 @@ mod objects;
 mod overview;
 mod recording;
 mod search;
+mod settings;
 pub(crate) mod tasks;
 mod vdisk;
 mod vdisks;
@@ -35,6 +37,7 @@ pub(crate) fn routes() -> Vec<Route> {
         device::all(),
         devices::all(),
         devices_import::all(),
+        doctor::all(),
         exports::all(),
         first_run::all(),
         health::all(),
@@ -45,6 +48,7 @@ pub(crate) fn routes() -> Vec<Route> {
         overview::all(),
         recording::all(),
         search::all(),
+        settings::all(),
         tasks::all(),
         vdisk::all(),
         vdisks::all(),

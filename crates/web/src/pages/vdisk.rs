@@ -11,6 +11,7 @@ use crate::answer::{Answer, Page};
 use crate::ask::Refusal;
 use crate::board::Statuses;
 use crate::commands;
+use crate::conflict::{self, LastChange};
 use crate::door::{Route, Visit};
 use crate::fields::{Fields, encode};
 use crate::markup::{badge, bytes, link, moment, name, same_as, several, token, visible};
@@ -176,16 +177,10 @@ impl Step {
     fn of(data: &Data, what: &str, number: &str) -> Result<Self, Refusal> {
         let vdisk = &data.vdisk;
         let full = format!("{}/{}", vdisk.store.name, vdisk.name);
-        let of_vdisk = |title: &str, effect: String, path: &str, body: Value, command: String| Self {
-            title: format!("{title} {}", vdisk.name),
-            effect,
-            dangerous: false,
-            method: Method::POST,
-            path: format!("/v1/vdisks/{}/{path}", vdisk.id),
-            tag: vdisk.revision,
-            body,
-            command,
-            asks: None,
+        let of_vdisk = |title: &str, effect: String, path: &str, body: Value, command: String| {
+            let (title, path) =
+                (format!("{title} {}", vdisk.name), format!("/v1/vdisks/{}/{path}", vdisk.id));
+            Self::post(title, effect, (path, vdisk.revision), body, command)
         };
         let comment = Some(("comment", "Remark"));
         let newest = data.versions.first().map_or(0, |version| version.number);
@@ -202,20 +197,28 @@ impl Step {
         })
     }
 
+    /// One that is posted to a path, for the object there in this revision.
+    fn post(title: String, effect: String, to: (String, i64), body: Value, command: String) -> Self {
+        let (path, tag) = to;
+        let (dangerous, method, asks) = (false, Method::POST, None);
+        Self { title, effect, dangerous, method, path, tag, body, command, asks }
+    }
+
+    /// What it is done with, in the audit.
+    fn object(&self) -> (ObjectKind, i64) {
+        let kind = if self.path.starts_with("/v1/vdisks/") { ObjectKind::Vdisk } else { ObjectKind::Version };
+        let id = self.path.split('/').nth(3).and_then(|id| id.parse().ok());
+        (kind, id.unwrap_or_default())
+    }
+
     fn of_version(data: &Data, version: &Version, what: &str) -> Result<Self, Refusal> {
         let (number, vdisk) = (version.number, &data.vdisk);
         let full = format!("{}/{}/{number}", vdisk.store.name, vdisk.name);
         let runners = data.runners(Some(number)).len() as u64;
-        let step = |title: &str, effect: String, path: &str, body: Value, command: String| Self {
-            title: format!("{title} version {number} of {}", vdisk.name),
-            effect,
-            dangerous: false,
-            method: Method::POST,
-            path: format!("/v1/versions/{}{path}", version.id),
-            tag: version.revision,
-            body,
-            command,
-            asks: None,
+        let step = |title: &str, effect: String, path: &str, body: Value, command: String| {
+            let title = format!("{title} version {number} of {}", vdisk.name);
+            let path = format!("/v1/versions/{}{path}", version.id);
+            Self::post(title, effect, (path, version.revision), body, command)
         };
         let (production, test) =
             (several(data.production, "production device"), several(data.test, "test device"));
@@ -314,22 +317,27 @@ impl Step {
 
 async fn ask(visit: Visit) -> Result<Answer, Refusal> {
     let data = Data::of(&visit).await?;
-    let (what, number) = (visit.query.get("what"), visit.query.get("version"));
-    let step = Step::of(&data, what, number)?;
-    let body = html! { section.dialog .danger[step.dangerous] role="alertdialog" aria-labelledby="ask" {
+    let step = Step::of(&data, visit.query.get("what"), visit.query.get("version"))?;
+    Ok(dialog(&visit, &data, &step, &visit.query, &html! {}))
+}
+
+/// Asks whether it is to be done; `told` is what happened since it was asked before.
+fn dialog(visit: &Visit, data: &Data, step: &Step, fields: &Fields, told: &Markup) -> Answer {
+    let status = if told.0.is_empty() { StatusCode::OK } else { StatusCode::PRECONDITION_FAILED };
+    let body = html! { (told) section.dialog .danger[step.dangerous] role="alertdialog" aria-labelledby="ask" {
         h1 #ask { (visible(&step.title)) "?" }
         p { (visible(&step.effect)) }
         form.stack method="post" action=(visit.path) {
             (token(&visit.token()))
-            input type="hidden" name="what" value=(what);
-            input type="hidden" name="version" value=(number);
+            input type="hidden" name="what" value=(fields.get("what"));
+            input type="hidden" name="version" value=(fields.get("version"));
             input type="hidden" name="tag" value=(step.tag);
-            @if let Some((field, label)) = step.asks { label { (label) input name=(field) type=(if field == RELEASE_AT { "datetime-local" } else { "text" }); } }
+            @if let Some((field, label)) = step.asks { label { (label) input name=(field) value=(fields.get(field)) type=(if field == RELEASE_AT { "datetime-local" } else { "text" }); } }
             span.buttons { a.button href=(paths::vdisk(data.vdisk.id)) autofocus { "Cancel" } " " button class=(if step.dangerous { "danger" } else { "primary" }) { "Do it" } }
         }
         (same_as(&step.command))
     } };
-    Ok(Page::new(step.title.clone(), "vDisks", body).into())
+    Page::new(step.title.clone(), "vDisks", body).status(status).into()
 }
 
 async fn carry_out(visit: Visit) -> Result<Answer, Refusal> {
@@ -344,12 +352,20 @@ async fn carry_out(visit: Visit) -> Result<Answer, Refusal> {
     }
     let body = (!step.body.is_null()).then_some(&step.body);
     // What the dialog told of is what is done, or nothing.
-    let done = visit.ask.send(step.method, &step.path, Some(visit.form.get("tag")), body).await;
+    let done = visit.ask.send(step.method.clone(), &step.path, Some(visit.form.get("tag")), body).await;
     let said = match done {
         Ok(answer) if answer.get("percent").is_some() => {
             Said::good("The task has begun: it stands at the foot of the page.")
         }
         Ok(_) => Said::good(format!("Done: {}.", step.title)),
+        // Asked anew, of what there is now; what was typed stays.
+        Err(refusal) if refusal.status == StatusCode::PRECONDITION_FAILED => {
+            let (kind, id) = step.object();
+            let by = LastChange::of(&visit.ask, kind, id).await;
+            let told = conflict::asked_anew(by.as_ref());
+            let step = Step::of(&data, visit.form.get("what"), visit.form.get("version"))?;
+            return Ok(dialog(&visit, &data, &step, &visit.form, &told));
+        }
         Err(refusal) => {
             let hint = refusal.answer.hint.map(|hint| format!(" {hint}")).unwrap_or_default();
             Said::bad(format!("{}{hint}", refusal.answer.message))

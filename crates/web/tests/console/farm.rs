@@ -5,6 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use api::guest_commands::{CommandState, CommandStatus, CommandWanted, CommandedDevice};
+use api::host::{
+    Effect, FindingLevel, HostFinding, HostReport, NetworkReport, NewSettings, SettingStatus, SettingsStatus,
+};
 use api::live::{DeviceStatus, Live, ServerStatus, Stats, TraceStatus, TraceWanted, WriteCacheStatus};
 use api::{Api, Door};
 use axum::body::Body;
@@ -97,6 +100,8 @@ impl Farm {
             resets: Arc::clone(&resets),
             recordings: Arc::clone(&recordings),
             runs: Arc::clone(&runs),
+            settings: Mutex::new(settings()),
+            report: Mutex::default(),
         });
         let api = Api::new(Arc::clone(&control), Arc::clone(&people), live.clone(), stopping.clone());
         let network = api::router(Arc::clone(&api), Door::Network);
@@ -231,6 +236,12 @@ impl Browser {
         self.send(Method::POST, path, &[("x-form-token", &token)], body).await
     }
 
+    /// As htmx sends a form.
+    pub(crate) async fn post_part(&mut self, path: &str) -> Seen {
+        let token = self.form_token.clone();
+        self.send(Method::POST, path, &[("hx-request", "true")], form(&[("form_token", &token)])).await
+    }
+
     pub(crate) async fn send(
         &mut self,
         method: Method,
@@ -280,6 +291,56 @@ struct ToldServer {
     resets: Arc<Mutex<Vec<String>>>,
     recordings: Arc<Mutex<Vec<String>>>,
     runs: Arc<AtomicI64>,
+    settings: Mutex<SettingsStatus>,
+    report: Mutex<Option<HostReport>>,
+}
+
+/// One setting for each moment at which a value takes effect.
+fn settings() -> SettingsStatus {
+    let item = |key: &str, value: &str, effect, says: &str| SettingStatus {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        configured: value.to_owned(),
+        changed: false,
+        running: value.to_owned(),
+        effect,
+        says: says.to_owned(),
+    };
+    let items = vec![
+        item("admission.at_once", "8", Effect::Now, "how many devices boot at a time"),
+        item("limits.bandwidth", "none", Effect::NextBoot, "what each device may move in a second"),
+        item("boots_kept", "50", Effect::NextStart, "how many boot timelines are kept"),
+    ];
+    SettingsStatus { revision: 1, items }
+}
+
+/// What names and files of a host that mean harm look like in a finding.
+pub(crate) const HOSTILE: &str = "<script>alert(1)</script>\u{202e}txt.exe\" onmouseover=\"x";
+
+fn report() -> HostReport {
+    let finding = |subject: &str, level, found: &str, mend: Option<&str>| HostFinding {
+        subject: subject.to_owned(),
+        level,
+        found: found.to_owned(),
+        meaning: mend.map(|_| "Devices do not boot.".to_owned()),
+        mend: mend.map(str::to_owned),
+    };
+    HostReport {
+        at: "2026-11-21T10:00:00Z".to_owned(),
+        config: "/etc/headwater/headwater.toml".to_owned(),
+        problems: 1,
+        warnings: 1,
+        findings: vec![
+            finding("clock", FindingLevel::Ok, "synchronised", None),
+            finding("storage", FindingLevel::Warning, HOSTILE, Some("give it another name")),
+            finding(
+                "ports",
+                FindingLevel::Problem,
+                "UDP 67 is taken\nby dnsmasq",
+                Some("systemctl stop dnsmasq"),
+            ),
+        ],
+    }
 }
 
 fn recording() -> TraceStatus {
@@ -331,6 +392,73 @@ impl Live for ToldServer {
                 cache_memory_limit_bytes: 0,
             },
         }
+    }
+
+    fn host_report(&self) -> Option<HostReport> {
+        self.report.lock().unwrap().clone()
+    }
+
+    fn look_at_host(&self, dhcp: bool) -> Result<HostReport, ControlError> {
+        if dhcp {
+            return Err(ControlError::new(
+                control::Code::InUse,
+                "somebody else is having the host looked at",
+            ));
+        }
+        *self.report.lock().unwrap() = Some(report());
+        Ok(report())
+    }
+
+    fn look_at_network(&self, name: &DeviceName) -> Result<NetworkReport, ControlError> {
+        if name.as_str() != "lab-01" {
+            return Err(ControlError::new(
+                control::Code::NotFound,
+                format!("device {name} has not logged in"),
+            )
+            .hint("let it boot first"));
+        }
+        Ok(NetworkReport {
+            device: name.to_string(),
+            at: "2026-11-21T10:00:00Z".to_owned(),
+            address: "10.0.0.9".to_owned(),
+            mtu_bytes: 9000,
+            pinged_bytes: Some(1500),
+            limited_by: "network".to_owned(),
+            text: "lab-01 at 10.0.0.9\npings of more than 1500 bytes do not arrive\n".to_owned(),
+        })
+    }
+
+    fn settings(&self) -> SettingsStatus {
+        self.settings.lock().unwrap().clone()
+    }
+
+    fn change_settings(
+        &self,
+        new: &NewSettings,
+        expected: Option<i64>,
+        dry_run: bool,
+    ) -> Result<SettingsStatus, ControlError> {
+        let mut settings = self.settings.lock().unwrap();
+        if expected.is_some_and(|expected| expected != settings.revision) {
+            return Err(ControlError::new(control::Code::Stale, "somebody changed the settings"));
+        }
+        let mut changed = settings.clone();
+        for (key, value) in new {
+            if value.as_deref() == Some("many") {
+                return Err(ControlError::bad_value(key, "\"many\" is not a number"));
+            }
+            let item = changed.items.iter_mut().find(|item| item.key == *key).unwrap();
+            item.changed = value.is_some();
+            item.value = value.clone().unwrap_or_else(|| item.configured.clone());
+            if item.effect != Effect::NextStart {
+                item.running = item.value.clone();
+            }
+        }
+        changed.revision += 1;
+        if !dry_run {
+            *settings = changed.clone();
+        }
+        Ok(changed)
     }
 
     fn stats(&self) -> Stats {

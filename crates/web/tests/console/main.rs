@@ -3,6 +3,7 @@
 
 mod door;
 mod farm;
+mod host;
 mod objects;
 mod shown;
 mod snapshots;

@@ -102,6 +102,8 @@ async fn form_that_comes_too_late_shows_both_values_and_writes_none() {
         "Somebody else changed this meanwhile",
         "written by ann",
         "written by root",
+        "<bdi class=\"name\">root</bdi>",
+        "name=\"take-description\" value=\"theirs\"",
         "name=\"revision\" value=\"2\"",
     ] {
         assert!(seen.text.contains(shown), "{shown}: {}", seen.text);

@@ -1,4 +1,5 @@
 //! What was found: where, how bad it is, what it means and how to mend it.
+use ::api::host::{FindingLevel, HostFinding};
 use serde::Serialize;
 
 use crate::columns::name;
@@ -87,6 +88,17 @@ impl Finding {
             meaning: Some(meaning.into()),
             mend: Some(mend.into()),
         }
+    }
+
+    /// As the running server answers it.
+    pub(super) fn told(self) -> HostFinding {
+        let level = match self.level {
+            Level::Ok => FindingLevel::Ok,
+            Level::Warning => FindingLevel::Warning,
+            Level::Problem => FindingLevel::Problem,
+        };
+        let Self { subject, found, meaning, mend, .. } = self;
+        HostFinding { subject: subject.word().to_owned(), level, found, meaning, mend }
     }
 
     pub(super) fn problem(

@@ -19,6 +19,7 @@ mod storage;
 
 use std::path::Path;
 
+use ::api::host::{FindingLevel, HostFinding, HostReport};
 use serde::Serialize;
 
 use super::{Answer, Verdict};
@@ -41,7 +42,7 @@ struct Report<'a> {
 /// # Errors
 /// None is expected: what cannot be looked at is a finding.
 pub fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
-    let findings = examine(args);
+    let findings = examine(&args.config, !args.no_dhcp);
     let count = |level| findings.iter().filter(|finding| finding.level == level).count();
     let (problems, warnings) = (count(Level::Problem), count(Level::Warning));
     let text = match args.output {
@@ -54,11 +55,24 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
     Ok(Answer { text, verdict: if problems == 0 { Verdict::Yes } else { Verdict::No } })
 }
 
-fn examine(args: &DoctorArgs) -> Vec<Finding> {
-    let (found, config) = configuration(&args.config);
+/// The same for whoever asks the running server: what was found at the moment `at`.
+pub(crate) fn look(config: &Path, dhcp: bool, at: String) -> HostReport {
+    let findings: Vec<HostFinding> = examine(config, dhcp).into_iter().map(Finding::told).collect();
+    let count = |level| findings.iter().filter(|finding| finding.level == level).count();
+    HostReport {
+        at,
+        config: config.display().to_string(),
+        problems: count(FindingLevel::Problem),
+        warnings: count(FindingLevel::Warning),
+        findings,
+    }
+}
+
+fn examine(path: &Path, dhcp: bool) -> Vec<Finding> {
+    let (found, config) = configuration(path);
     let mut findings = found;
     // Where it cannot be read, the host is looked at for the defaults.
-    let Some(config) = config.or_else(|| parse("", &args.config).ok()) else { return findings };
+    let Some(config) = config.or_else(|| parse("", path).ok()) else { return findings };
     let listeners = needs::listeners(&config);
     findings.push(privileges::examine(&listeners));
     findings.push(privileges::open_files(&config));
@@ -66,7 +80,7 @@ fn examine(args: &DoctorArgs) -> Vec<Finding> {
     findings.extend(silent_drops::examine());
     findings.extend(ports::examine(&listeners));
     findings.extend(firewall::examine(&listeners));
-    if !args.no_dhcp {
+    if dhcp {
         findings.extend(dhcp::examine(&config.interfaces));
     }
     findings.extend(boot_files::examine(&config));

@@ -6,6 +6,7 @@ use std::io::{self, Read as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use ::api::host::NetworkReport;
 use anyhow::{Context as _, bail};
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery};
 use serde::Serialize;
@@ -15,6 +16,7 @@ use crate::admin::api::BootsAnswer;
 use crate::cli::{NetworkArgs, Output};
 use crate::commands::client::Client;
 use crate::path::{LimitedBy, PathMtu, towards};
+use crate::timeline::BootRecord;
 use crate::timeline::record::StepKind;
 
 /// The smallest packet that every host takes (RFC 791 §3.1 says 576; what is smaller tells nothing).
@@ -34,7 +36,7 @@ const HEADERS_BYTES: u32 = 28;
 
 /// What was found.
 #[derive(Debug, Serialize)]
-struct Report {
+pub(crate) struct Report {
     /// The device, or the address that was asked for.
     device: String,
     /// Its address.
@@ -56,11 +58,24 @@ pub async fn run(args: &NetworkArgs, output: Output) -> anyhow::Result<String> {
         Ok(address) => (address, None),
         Err(_) => of_device(args).await?,
     };
+    let device = args.device.clone();
+    let report = tokio::task::spawn_blocking(move || examine(device, address, known)).await??;
+    Ok(match output {
+        Output::Table => text(&report),
+        Output::Json => serde_json::to_string_pretty(&report)? + "\n",
+    })
+}
+
+/// Looks at the way to a device; `known` is what its connection tells of it.
+///
+/// # Errors
+/// There is no way, or pings cannot be sent.
+pub(crate) fn examine(device: String, address: IpAddr, known: Option<PathMtu>) -> anyhow::Result<Report> {
     let before = towards(address).with_context(|| format!("there is no way to {address}"))?;
     let pinged_bytes = match address.to_canonical() {
         IpAddr::V4(address) => {
             let most = before.link_mtu_bytes.unwrap_or(before.mtu_bytes).min(MOST_BYTES);
-            tokio::task::spawn_blocking(move || pings(address, most)).await??
+            pings(address, most)?
         }
         IpAddr::V6(_) => None,
     };
@@ -69,11 +84,32 @@ pub async fn run(args: &NetworkArgs, output: Output) -> anyhow::Result<String> {
     if let Some(known) = known {
         (path.agreed_segment_bytes, path.segment_bytes) = (known.agreed_segment_bytes, known.segment_bytes);
     }
-    let report =
-        Report { device: args.device.clone(), address, limited_by: path.limited_by(), path, pinged_bytes };
-    Ok(match output {
-        Output::Table => text(&report),
-        Output::Json => serde_json::to_string_pretty(&report)? + "\n",
+    Ok(Report { device, address, limited_by: path.limited_by(), path, pinged_bytes })
+}
+
+impl Report {
+    /// As the running server answers it.
+    pub(crate) fn told(&self, at: String) -> NetworkReport {
+        NetworkReport {
+            device: self.device.clone(),
+            at,
+            address: self.address.to_string(),
+            mtu_bytes: self.path.mtu_bytes,
+            pinged_bytes: self.pinged_bytes,
+            limited_by: self.limited_by.as_str().to_owned(),
+            text: text(self),
+        }
+    }
+}
+
+/// Where a device logged in from last, and what was known of the way then.
+pub(crate) fn last_login(boots: Vec<BootRecord>) -> Option<(IpAddr, Option<PathMtu>)> {
+    boots.into_iter().find_map(|boot| {
+        let peer = boot.steps.iter().rev().find_map(|step| match &step.kind {
+            StepKind::Login { peer, .. } => peer.parse::<SocketAddr>().ok(),
+            _ => None,
+        });
+        Some((peer?.ip(), boot.path))
     })
 }
 
@@ -85,16 +121,8 @@ async fn of_device(args: &NetworkArgs) -> anyhow::Result<(IpAddr, Option<PathMtu
         bail!("\"{device}\" is neither a device's name nor an address");
     }
     let answer: BootsAnswer = Client::new(&args.reach)?.get(&format!("/v1/boots/{device}")).await?;
-    for boot in answer.boots {
-        let peer = boot.steps.iter().rev().find_map(|step| match &step.kind {
-            StepKind::Login { peer, .. } => peer.parse::<SocketAddr>().ok(),
-            _ => None,
-        });
-        if let Some(peer) = peer {
-            return Ok((peer.ip(), boot.path));
-        }
-    }
-    bail!("device {device} has not logged in from another machine: name its address")
+    last_login(answer.boots)
+        .with_context(|| format!("device {device} has not logged in from another machine: name its address"))
 }
 
 /// The largest packet that is answered.

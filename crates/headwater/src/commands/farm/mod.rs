@@ -12,6 +12,7 @@ mod power;
 mod print;
 mod refer;
 mod secrets;
+mod server_settings;
 mod settings;
 mod sure;
 mod tasks;
@@ -23,8 +24,8 @@ use serde_json::Value;
 
 use super::client::{Body, Client};
 use crate::cli::{
-    AuditVerb, DeviceVerb, FarmVerb, Format, LockVerb, NounArgs, NounVerb, SecretVerb, StoreVerb, TaskVerb,
-    TokenVerb, UserVerb, VdiskVerb, VersionVerb, ViewVerb, WriteCacheVerb,
+    AuditVerb, DeviceVerb, FarmVerb, Format, LockVerb, NounArgs, NounVerb, SecretVerb, SettingVerb,
+    StoreVerb, TaskVerb, TokenVerb, UserVerb, VdiskVerb, VersionVerb, ViewVerb, WriteCacheVerb,
 };
 use nouns::Noun;
 pub(super) use sure::secret;
@@ -58,6 +59,8 @@ pub enum Asked {
     Token(NounArgs<TokenVerb>),
     /// `secret`.
     Secret(NounArgs<SecretVerb>),
+    /// `setting`.
+    Setting(NounArgs<SettingVerb>),
     /// `audit`.
     Audit(NounArgs<AuditVerb>),
 }
@@ -82,6 +85,7 @@ pub async fn run(asked: Asked) -> anyhow::Result<String> {
         Asked::User(args) => of(&args.reach, args.output)?.user(args.verb).await,
         Asked::Token(args) => of(&args.reach, args.output)?.token(args.verb).await,
         Asked::Secret(args) => of(&args.reach, args.output)?.secret(args.verb).await,
+        Asked::Setting(args) => of(&args.reach, args.output)?.setting(args.verb).await,
         Asked::Audit(args) => of(&args.reach, args.output)?.audit(args.verb).await,
     }
 }

@@ -406,6 +406,20 @@ pub const SECRET: Noun = Noun {
     fields: &[],
 };
 
+/// Settings of a server.
+pub const SETTING: Noun = Noun {
+    word: "setting",
+    path: "/v1/settings",
+    columns: &[
+        column("SETTING", "key"),
+        column("VALUE", "value"),
+        column("IN THE FILE", "configured"),
+        column("RUNNING", "running"),
+        column("TAKES EFFECT", "effect"),
+    ],
+    fields: &[],
+};
+
 /// Audit entries.
 pub const AUDIT: Noun = Noun {
     word: "audit",

@@ -9,6 +9,7 @@ use super::{Field, FormField, Input, Kind, told};
 use crate::answer::{Answer, Page};
 use crate::ask::{Ask, Refusal};
 use crate::commands;
+use crate::conflict::{self, Conflict, LastChange, was};
 use crate::door::Visit;
 use crate::fields::{Fields, encode, exact, size};
 use crate::markup::{name, same_as, several, token, visible};
@@ -18,6 +19,8 @@ use crate::wire::{List, Named};
 
 /// The most objects that a field offers to choose from.
 const MAX_CHOICES: usize = 1000;
+/// The id of the form.
+const FORM: &str = "object";
 
 /// What a form shows.
 struct Data {
@@ -35,8 +38,8 @@ struct Data {
     revision: String,
     choices: Vec<(&'static str, Vec<Named>)>,
     failed: Option<Refusal>,
-    /// Label, what was meant, what somebody else wrote.
-    conflicts: Vec<(&'static str, String, String)>,
+    conflicts: Vec<Conflict>,
+    by: Option<LastChange>,
     token: String,
 }
 
@@ -65,6 +68,7 @@ async fn new_form(visit: &Visit, values: Fields, failed: Option<Refusal>) -> Res
         choices: choices(&visit.ask, kind).await,
         failed,
         conflicts: Vec::new(),
+        by: None,
         token: visit.token(),
     })
 }
@@ -134,6 +138,7 @@ async fn edit_form(
         choices: choices(&visit.ask, kind).await,
         failed,
         conflicts: Vec::new(),
+        by: None,
         token: visit.token(),
     }
 }
@@ -172,8 +177,9 @@ fn held(kind: &Kind, object: &Value) -> Fields {
 pub(super) async fn change(visit: Visit) -> Result<Answer, Refusal> {
     let kind = kind(&visit)?;
     let path = format!("/v1/{}/{}", kind.path, encode(visit.parameter("object")));
-    let revision = visit.form.get("revision");
-    let sent = match patch_of(kind, &visit.form) {
+    let form = conflict::chosen(&visit.form, kind.fields.iter().map(|field| field.name));
+    let revision = form.get("revision");
+    let sent = match patch_of(kind, &form) {
         Ok(patch) => visit.ask.send(Method::PATCH, &path, Some(revision), Some(&Value::Object(patch))).await,
         Err(refusal) => Err(refusal),
     };
@@ -186,12 +192,14 @@ pub(super) async fn change(visit: Visit) -> Result<Answer, Refusal> {
     };
     let status = refusal.status;
     let object = object(&visit, kind).await?;
-    let mut data = edit_form(&visit, kind, &object, visit.form.clone(), Some(refusal)).await;
+    let mut data = edit_form(&visit, kind, &object, form.clone(), Some(refusal)).await;
     if status == StatusCode::PRECONDITION_FAILED {
-        data.conflicts = conflicts(&data, &visit.form);
+        let id = object.get("id").and_then(Value::as_i64).unwrap_or_default();
+        data.conflicts = conflicts(&data, &form);
+        data.by = LastChange::of(&visit.ask, kind.object, id).await;
         // What was left alone here is what somebody else made of it.
         for field in kind.fields.iter().filter(|field| field.stays) {
-            if visit.form.get(field.name) == visit.form.get(&was(field)) {
+            if form.get(field.name) == form.get(&was(field.name)) {
                 data.values = data.values.with(field.name, data.was.get(field.name));
             }
         }
@@ -221,7 +229,7 @@ fn patch_of(kind: &Kind, form: &Fields) -> Result<Map<String, Value>, Refusal> {
     let mut patch = Map::new();
     for field in kind.fields.iter().filter(|field| field.stays) {
         let text = form.get(field.name).trim();
-        if text == form.get(&was(field)) {
+        if text == form.get(&was(field.name)) {
             continue;
         }
         let changed = match (field.input, text) {
@@ -250,18 +258,19 @@ fn put(object: &mut Map<String, Value>, name: &str, value: Value) {
     }
 }
 
-fn was(field: &Field) -> String {
-    format!("was-{}", field.name)
-}
-
 /// What somebody else changed since the form was made, beside what this form says.
-fn conflicts(data: &Data, form: &Fields) -> Vec<(&'static str, String, String)> {
+fn conflicts(data: &Data, form: &Fields) -> Vec<Conflict> {
     let mut conflicts = Vec::new();
     for field in data.kind.fields.iter().filter(|field| field.stays) {
         let (mine, before, theirs) =
-            (form.get(field.name), form.get(&was(field)).to_owned(), data.was.get(field.name));
+            (form.get(field.name), form.get(&was(field.name)).to_owned(), data.was.get(field.name));
         if before != theirs && mine != theirs {
-            conflicts.push((field.label, words(data, field, mine), words(data, field, theirs)));
+            conflicts.push(Conflict {
+                field: field.name.to_owned(),
+                label: field.label.to_owned(),
+                mine: words(data, field, mine),
+                theirs: words(data, field, theirs),
+            });
         }
     }
     conflicts
@@ -346,28 +355,17 @@ fn page(data: &Data, status: StatusCode) -> Answer {
     };
     let body = html! {
         h1 { (visible(&title)) }
-        @if !data.conflicts.is_empty() || data.failed.as_ref().is_some_and(|failed| failed.status == StatusCode::PRECONDITION_FAILED) { (conflict(data)) }
+        @if !data.conflicts.is_empty() || data.failed.as_ref().is_some_and(|failed| failed.status == StatusCode::PRECONDITION_FAILED) { (conflict::panel(&data.conflicts, data.by.as_ref(), FORM)) }
         @else if let Some(failed) = &data.failed { p.said.bad role="alert" { (visible(&failed.answer.message)) @if let Some(hint) = &failed.answer.hint { " " (visible(hint)) } } }
-        form.stack method="post" action=(data.action) data-command=[&command] {
+        form.stack #(FORM) method="post" action=(data.action) data-command=[&command] {
             (token(&data.token))
             input type="hidden" name="revision" value=(data.revision);
-            @for field in data.fields() { (input(data, field)) @if data.of.is_some() { input type="hidden" name=(was(field)) value=(data.was.get(field.name)); } }
+            @for field in data.fields() { (input(data, field)) @if data.of.is_some() { input type="hidden" name=(was(field.name)) value=(data.was.get(field.name)); } }
             span.buttons { button.primary { (if data.of.is_some() { "Change" } else { "Make" }) } " " a.button href=(format!("/{}", data.kind.path)) { "Cancel" } }
             @if let Some(command) = &command { (same_as(&format!("{command} …"))) }
         }
     };
     Page::new(title, data.kind.title, body).status(status).into()
-}
-
-fn conflict(data: &Data) -> Markup {
-    html! { section.failure.conflict role="alert" {
-        h2 { "Somebody else changed this meanwhile" }
-        p { "Nothing of yours was written yet. Look at both values, and send the form again if yours are to stand." }
-        @if data.conflicts.is_empty() { p { "What they changed is not in your fields; it is in the form below." } } @else {
-            table { thead { tr { th { "Field" } th { "Yours" } th { "Theirs, as it is now" } } }
-                tbody { @for (label, mine, theirs) in &data.conflicts { tr { th scope="row" { (label) } td { (name(mine)) } td { (name(theirs)) } } } } }
-        }
-    } }
 }
 
 fn input(data: &Data, field: &Field) -> Markup {
