@@ -149,6 +149,11 @@ pub(crate) fn trace_show(file: &str) -> String {
 /// The next boot of a device is recorded.
 pub(crate) const TRACE_RECORD: &str = "headwater trace record DEVICE --next-boot --until-ready --to FILE";
 
+/// A lock is taken from its owner.
+pub(crate) fn break_lock(fence: i64) -> String {
+    format!("headwater lock break {fence} --reason 'WHY'")
+}
+
 /// This server's host is looked at.
 pub(crate) const DOCTOR: &str = "headwater doctor";
 
@@ -177,6 +182,7 @@ pub fn every_command() -> Vec<String> {
         trace_show("/var/lib/headwater/traces/lab-01.csv.gz"),
         TRACE_RECORD.to_owned(),
         DOCTOR.to_owned(),
+        break_lock(7),
         doctor_network(device_name),
         list("setting", ""),
         format!("{SET_SETTINGS} admission.at_once=20 log="),

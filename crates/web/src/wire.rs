@@ -163,11 +163,16 @@ pub(crate) struct Log {
 /// A lease.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct Lock {
+    /// Names it.
+    pub(crate) fence: i64,
     pub(crate) sharing: String,
     pub(crate) purpose: String,
     pub(crate) owner: KindName,
     pub(crate) subject: KindName,
+    /// The server that acts for the owner.
+    pub(crate) server: Reference,
     pub(crate) since: String,
+    pub(crate) until: String,
 }
 
 /// What something is and is called.

@@ -11,6 +11,7 @@ mod first_run;
 mod health;
 mod images;
 mod live;
+mod locks;
 mod log_in;
 mod objects;
 mod overview;
@@ -43,6 +44,7 @@ pub(crate) fn routes() -> Vec<Route> {
         health::all(),
         images::all(),
         live::all(),
+        locks::all(),
         log_in::all(),
         objects::all(),
         overview::all(),

@@ -21,7 +21,7 @@ use crate::markup::{
 use crate::paths;
 use crate::rates::{Rates, series};
 use crate::sight::seen;
-use crate::wire::{List, Lock, Server, Space, SpaceList, Version};
+use crate::wire::{List, Lock, Server, Space, SpaceList, Task, Version};
 
 /// Of which boots the overview tells.
 const WITHIN: Duration = Duration::from_secs(3600);
@@ -50,10 +50,27 @@ pub(super) struct Data {
     pub(super) rates: Option<Rates>,
     /// Versions whose files are not what they should be.
     pub(super) damaged: Vec<Version>,
-    /// Leases that keep others out.
-    pub(super) locks: Vec<Lock>,
+    /// Leases that keep others out, those first that somebody was refused for, with the tasks that were.
+    pub(super) locks: Vec<(Lock, Vec<Task>)>,
     pub(super) space: Vec<Space>,
     pub(super) servers: Vec<Server>,
+}
+
+/// The leases that keep others out, or did so: a refusal names the lock, and a task that failed by it says so.
+fn in_the_way(locks: Vec<Lock>, failed: &[Task]) -> Vec<(Lock, Vec<Task>)> {
+    let refused = |lock: &Lock| {
+        let mark = format!("lock {})", lock.fence);
+        let by_it = |task: &&Task| task.result.as_ref().is_some_and(|result| result.contains(&mark));
+        failed.iter().filter(by_it).cloned().collect::<Vec<_>>()
+    };
+    let with_tasks = |lock: Lock| {
+        let tasks = refused(&lock);
+        (lock, tasks)
+    };
+    let mut found: Vec<_> = locks.into_iter().map(with_tasks).collect();
+    found.retain(|(lock, tasks)| lock.sharing == "exclusive" || !tasks.is_empty());
+    found.sort_by_key(|(_, tasks)| tasks.is_empty());
+    found
 }
 
 /// How long boots took that became ready.
@@ -86,12 +103,15 @@ impl Space {
 impl Data {
     async fn of(visit: &Visit) -> Result<Self, Refusal> {
         let damaged = Fields::from([("filter", "state = missing or state = changed"), ("limit", "20")]);
-        let locks = Fields::from([("filter", "sharing = exclusive"), ("limit", "20")]);
+        let locks = Fields::from([("sort", "-since"), ("limit", "500")]);
+        let refused = Fields::from([("filter", "state = failed"), ("sort", "-id"), ("limit", "50")]);
         let (damaged, locks) =
             (format!("/v1/versions{}", damaged.query()), format!("/v1/locks{}", locks.query()));
-        let (damaged, locks, space, servers, statuses) = tokio::join!(
+        let refused = format!("/v1/tasks{}", refused.query());
+        let (damaged, locks, refused, space, servers, statuses) = tokio::join!(
             visit.ask.get::<List<Version>>(&damaged),
             visit.ask.get::<List<Lock>>(&locks),
+            visit.ask.get::<List<Task>>(&refused),
             visit.ask.get::<SpaceList>("/v1/space"),
             visit.ask.get::<List<Server>>("/v1/servers?sort=name&limit=50"),
             visit.statuses(),
@@ -110,7 +130,7 @@ impl Data {
             rates: visit.rates_seen(&statuses).last().copied(),
             statuses,
             damaged: seen(damaged)?,
-            locks: seen(locks)?,
+            locks: in_the_way(seen(locks)?, &seen(refused)?),
             space: space?.items,
             servers,
         })
@@ -345,12 +365,15 @@ fn slowest(data: &Data) -> Markup {
 
 fn locks(data: &Data) -> Markup {
     html! { section.panel { h2 { "Locks that keep others out" }
-        table { thead { tr { th { "What" } th { "Held by" } th { "For" } th { "Since" } } }
-            tbody { @for lock in data.locks.iter().take(SHOWN) { tr {
+        table { thead { tr { th { "What" } th { "Held by" } th { "For" } th { "Since" } th { "Refused for it" } th { "End it" } } }
+            tbody { @for (lock, refused) in data.locks.iter().take(SHOWN) { tr {
                 td { (lock.subject.kind) " " (name(&lock.subject.name)) }
                 td { (lock.owner.kind) " " (name(&lock.owner.name)) }
                 td { (lock.purpose) }
                 td { (crate::markup::moment(&lock.since)) }
+                td { @for task in refused.iter().take(SHOWN) { (badge("bad", "refused")) " " a href=(paths::task(task.id)) { (task.kind) " " (task.id) } " of " (name(&task.actor)) ", " (crate::markup::moment(task.ended_at.as_deref().unwrap_or(&task.made_at))) br; }
+                    @if refused.is_empty() { "no task so far" } }
+                td { a href=(super::locks::to_break(lock)) { "Break…" } }
             } } }
         }
     } }
@@ -368,4 +391,31 @@ async fn rates(visit: Visit) -> Result<Answer, Refusal> {
 pub(super) fn write_cache(status: Option<&api::live::DeviceStatus>) -> Markup {
     let cache = status.and_then(|status| status.write_cache.as_ref());
     html! { @match cache { Some(cache) => (gauge(cache.used_bytes, cache.limit_bytes)), None => span.none { "–" } } }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_value, json};
+
+    use super::*;
+
+    #[test]
+    fn locks_that_somebody_was_refused_for_come_first_and_shared_ones_that_nobody_was_do_not_come() {
+        let lock = |fence: i64, sharing: &str| -> Lock {
+            from_value(json!({
+                "fence": fence, "sharing": sharing, "purpose": "boot", "since": "2026-11-21T10:00:00Z", "until": "2026-11-21T10:01:00Z",
+                "owner": {"kind": "device", "name": "lab-01"}, "subject": {"kind": "contents", "name": "debian/2"}, "server": {"id": 3, "name": "one"},
+            }))
+            .unwrap()
+        };
+        let task: Task = from_value(json!({
+            "id": 4, "kind": "merge", "state": "failed", "actor": "ann", "vdisk": null, "done": 0, "total": 0, "percent": null, "rate": null, "left_s": null,
+            "made_at": "2026-11-21T10:00:00Z", "ended_at": null, "result": "device lab-01 (boot, since 10:00, lock 1)",
+        }))
+        .unwrap();
+        let locks = vec![lock(11, "shared"), lock(12, "exclusive"), lock(1, "shared")];
+        let found = in_the_way(locks, std::slice::from_ref(&task));
+        let told: Vec<_> = found.iter().map(|(lock, tasks)| (lock.fence, tasks.len())).collect();
+        assert_eq!(told, [(1, 1), (12, 0)]);
+    }
 }

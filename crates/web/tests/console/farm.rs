@@ -17,7 +17,8 @@ use axum::{Extension, Router};
 use control::people::People;
 use control::{Clock, Control, ControlError, Options};
 use farm::catalogue::Catalogue;
-use farm::model::{DeviceName, Id, Timestamp};
+use farm::model::{DeviceName, Id, Owner, Purpose, Sharing, Subject, Timestamp};
+use farm::rules::leases::Wanted;
 use farm::snapshot::{SharedSnapshot, Snapshot};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -161,6 +162,20 @@ impl Farm {
     /// The token of the first run.
     pub(crate) fn first_token(&self) -> String {
         self.people.first_run(&self.control).unwrap().unwrap().token.reveal().to_owned()
+    }
+
+    /// Lets `lab-01` have vDisk debian alone; the number of that lock.
+    pub(crate) fn lock(&self) -> i64 {
+        let (vdisk, device) = (Id::new(8).unwrap(), Id::new(9).unwrap());
+        let wanted = Wanted {
+            subject: Subject::Chain(vdisk),
+            sharing: Sharing::Exclusive,
+            purpose: Purpose::Maintenance,
+            owner: Owner::Device(device),
+        };
+        let server = self.control.server();
+        let lease = self.control.change(&self.control.system(), |change| Ok(change.lease(&wanted, server)?));
+        lease.unwrap().fence.get()
     }
 
     /// Somebody who is logged in.

@@ -233,3 +233,39 @@ async fn folders_of_stores_and_write_caches_of_vdisks_are_changed_by_forms() {
     let vdisk = farm.root(Method::GET, "/v1/vdisks/debian", &Value::Null).await;
     assert_eq!(vdisk["write_cache"]["limit_bytes"], 20_u64 << 30);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lock_that_keeps_others_out_is_shown_and_broken_with_a_reason_for_the_audit() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    let fence = farm.lock();
+    let to = format!("/locks/{fence}/break");
+    ann.get("/").await.shows(&["Locks that keep others out", "debian", &format!("href=\"{to}\"")]);
+    ann.get("/locks").await.shows(&["lab-01", &format!("href=\"/locks/{fence}\"")]);
+    ann.get(&format!("/locks/{fence}")).await.shows(&[
+        "exclusive",
+        "maintenance",
+        "one.example.org",
+        "Break…",
+    ]);
+    ann.get(&to).await.shows(&[
+        "1 device is cut off",
+        "autofocus",
+        &format!("headwater lock break {fence} --reason"),
+    ]);
+    let seen = ann.post(&to, &[("reason", " ")]).await;
+    assert_eq!(seen.status, StatusCode::BAD_REQUEST, "{}", seen.text);
+    assert!(seen.text.contains("say why"), "{}", seen.text);
+    let seen = ann.post(&to, &[("reason", "its machine burnt")]).await;
+    assert_eq!(seen.header("location"), "/locks", "{}", seen.text);
+    ann.get("/locks").await.shows(&["None fits", "The lock is broken"]);
+    assert_eq!(ann.get(&to).await.status, StatusCode::NOT_FOUND);
+    let audit = farm.root(Method::GET, "/v1/audit?sort=-number&limit=1", &Value::Null).await;
+    assert!(audit["items"][0].to_string().contains("its machine burnt"), "{audit}");
+    let fence = farm.lock();
+    farm.user("eve", "read-only", None).await;
+    let mut eve = farm.browser("eve").await;
+    eve.get(&format!("/locks/{fence}")).await.shows(&["takes the role administrator"]);
+    eve.post(&format!("/locks/{fence}/break"), &[("reason", "none")]).await;
+    ann.get("/locks").await.shows(&["lab-01"]);
+}

@@ -1,5 +1,6 @@
 //! Lists of objects, and one object with all its properties.
 use axum::http::StatusCode;
+use farm::model::ObjectKind;
 use farm::rules::permission::{Action, Place};
 use maud::{Markup, html};
 use serde_json::Value;
@@ -90,13 +91,14 @@ fn table(visit: &Visit, kind: &Kind, sort: &str, found: &List<Value>) -> Markup 
 
 fn cell(kind: &Kind, object: &Value, key: &str, first: bool) -> Markup {
     let value = object.get(key).unwrap_or(&Value::Null);
-    let id = object.get("id").or_else(|| object.get("number")).and_then(Value::as_i64);
+    let number = ["id", "number", "fence"].into_iter().find_map(|key| object.get(key));
+    let id = number.and_then(Value::as_i64);
     let text = told(value);
     match (first, id) {
         (true, Some(id)) if key == "at" => {
             html! { a href=(paths::object(kind.path, id)) { (crate::markup::moment(&text)) } }
         }
-        (true, Some(id)) if kind.path != "locks" => link(&paths::object(kind.path, id), &text),
+        (true, Some(id)) => link(&paths::object(kind.path, id), &text),
         _ if key.ends_with("_at") || ["at", "since", "until"].contains(&key) => match value.as_str() {
             Some(at) => crate::markup::moment(at),
             None => html! { span.none { "–" } },
@@ -118,6 +120,7 @@ pub(super) async fn one(visit: Visit) -> Result<Answer, Refusal> {
         @if !kind.fields.is_empty() { div.actions {
             (visit.button(&format!("/{}/{id}/edit", kind.path), "Edit", &may))
             (visit.button(&format!("/{}/{id}/delete", kind.path), "Delete…", &may))
+            @if kind.object == ObjectKind::Server && id == visit.console.control.server().get() { a.button href=(paths::SETTINGS) { "Settings" } " " a.button href=(paths::DOCTOR) { "Doctor" } }
         } }
         section.panel { dl { @for (key, value) in fields.into_iter().flatten().filter(|(key, _)| !["id", "revision"].contains(&key.as_str())) {
             dt { (key.replace('_', " ")) } dd { (property(value)) }

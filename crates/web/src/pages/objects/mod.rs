@@ -454,7 +454,10 @@ pub(super) fn all() -> Vec<Route> {
         let path = kind.path;
         if !kind.columns.is_empty() {
             routes.push(Route::get(format!("/{path}"), list::page));
-            routes.push(Route::get(format!("/{path}/{{object}}"), list::one));
+            // A lock has a page of its own.
+            if path != "locks" {
+                routes.push(Route::get(format!("/{path}/{{object}}"), list::one));
+            }
         }
         if kind.fields.is_empty() {
             continue;

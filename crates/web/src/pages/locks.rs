@@ -1,0 +1,96 @@
+//! Locks are broken here, and nowhere by accident: the dialog names who loses what, and asks why.
+use axum::http::{Method, StatusCode};
+use farm::model::ObjectKind;
+use farm::rules::permission::{Action, Place};
+use maud::{Markup, html};
+use serde_json::json;
+
+use crate::answer::{Answer, Page};
+use crate::ask::Refusal;
+use crate::commands;
+use crate::door::{Route, Visit};
+use crate::fields::encode;
+use crate::markup::{badge, moment, name, same_as, token, visible};
+use crate::said::Said;
+use crate::wire::Lock;
+
+const TITLE: &str = "Locks";
+const LIST: &str = "/locks";
+
+pub(super) fn all() -> Vec<Route> {
+    vec![
+        Route::get("/locks/{lock}", page),
+        Route::get("/locks/{lock}/break", ask),
+        Route::post("/locks/{lock}/break", carry_out),
+    ]
+}
+
+/// Where the dialog is that breaks a lock.
+pub(super) fn to_break(lock: &Lock) -> String {
+    format!("{LIST}/{}/break", lock.fence)
+}
+
+async fn lock(visit: &Visit) -> Result<Lock, Refusal> {
+    visit.ask.get(&format!("/v1/locks/{}", encode(visit.parameter("lock")))).await
+}
+
+fn facts(lock: &Lock) -> Markup {
+    html! { dl {
+        dt { "Of" } dd { (lock.subject.kind) " " (name(&lock.subject.name)) }
+        dt { "Held by" } dd { (lock.owner.kind) " " (name(&lock.owner.name)) }
+        dt { "For" } dd { (lock.purpose) " " (badge(if lock.sharing == "exclusive" { "warn" } else { "calm" }, &lock.sharing)) }
+        dt { "On server" } dd { (name(&lock.server.name)) }
+        dt { "Since" } dd { (moment(&lock.since)) " UTC" }
+        dt { "Until, unless it is renewed" } dd { (moment(&lock.until)) " UTC" }
+    } }
+}
+
+async fn page(visit: Visit) -> Result<Answer, Refusal> {
+    let lock = lock(&visit).await?;
+    // Where it is decided: the vDisk's store may be in a site of the caller's.
+    let may = visit.may(Action::Change, ObjectKind::Lease, Place::Farm);
+    let body = html! {
+        h1 { "Lock " (lock.fence) }
+        div.actions { (visit.button(&to_break(&lock), "Break…", &may)) }
+        section.panel { (facts(&lock)) }
+    };
+    Ok(Page::new(format!("Lock {}", lock.fence), TITLE, body).into())
+}
+
+async fn ask(visit: Visit) -> Result<Answer, Refusal> {
+    let lock = lock(&visit).await?;
+    Ok(dialog(&visit, &lock, None))
+}
+
+fn dialog(visit: &Visit, lock: &Lock, failed: Option<&Refusal>) -> Answer {
+    let status = failed.map_or(StatusCode::OK, |failed| failed.status);
+    let title = format!("Break lock {}?", lock.fence);
+    let body = html! { section.dialog.danger role="alertdialog" aria-labelledby="ask" {
+        h1 #ask { "Break the lock of " (lock.owner.kind) " " (name(&lock.owner.name)) "?" }
+        p { "1 " (lock.owner.kind) " is cut off from " (lock.subject.kind) " " (name(&lock.subject.name)) " at once, in the middle of what it does. A device must be restarted; a task fails. Whoever waits for it can go on." }
+        (facts(lock))
+        @if let Some(failed) = failed { p.said.bad role="alert" { (visible(&failed.answer.message)) } }
+        form.stack method="post" action=(visit.path) {
+            (token(&visit.token()))
+            label { "Why? The audit keeps it" input name="reason" required maxlength="250" value=(visit.form.get("reason")) aria-invalid=[failed.map(|_| "true")]; }
+            span.buttons { a.button href=(LIST) autofocus { "Cancel" } " " button.danger { "Break the lock" } }
+        }
+        (same_as(&commands::break_lock(lock.fence)))
+    } };
+    Page::new(title, TITLE, body).status(status).into()
+}
+
+async fn carry_out(visit: Visit) -> Result<Answer, Refusal> {
+    let path = format!("/v1/locks/{}/break", encode(visit.parameter("lock")));
+    let body = json!({ "reason": visit.form.get("reason") });
+    match visit.ask.send(Method::POST, &path, None, Some(&body)).await {
+        Ok(_) => {
+            Ok(Answer::Go(LIST.to_owned(), Some(Said::good("The lock is broken: who had it is cut off."))))
+        }
+        Err(refusal) if refusal.status == StatusCode::BAD_REQUEST => {
+            let lock = lock(&visit).await?;
+            Ok(dialog(&visit, &lock, Some(&refusal)))
+        }
+        Err(refusal) => Ok(Answer::Go(LIST.to_owned(), Some(Said::bad(refusal.answer.message)))),
+    }
+}
