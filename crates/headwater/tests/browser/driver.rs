@@ -146,9 +146,14 @@ impl Browser {
 
     /// Chooses what is called so from the list of this name.
     pub(crate) fn choose(&self, field: &str, label: &str) {
-        let find = "const list = [...document.querySelectorAll('main select')].find((one) => one.name === arguments[0].field); \
+        self.choose_within("main", field, label);
+    }
+
+    /// As [`choose`](Self::choose), where several lists have the name: from that in a part of the page.
+    pub(crate) fn choose_within(&self, part: &str, field: &str, label: &str) {
+        let find = "const list = [...document.querySelectorAll(`${arguments[0].part} select`)].find((one) => one.name === arguments[0].field); \
              return list && [...list.options].find((one) => one.text.trim() === arguments[0].label);";
-        let wanted = json!({ "field": field, "label": label });
+        let wanted = json!({ "part": part, "field": field, "label": label });
         self.on(label, find, wanted, |element| {
             self.call("POST", &format!("/element/{element}/click"), &json!({}))
         });
