@@ -89,13 +89,15 @@
       const changed = (field) => (field.type === "checkbox" ? (field.checked ? "true" : "") : field.value.trim()) !== (field.dataset.was || "");
       let before = "";
       for (const field of form.querySelectorAll("[data-word]")) {
-        if (!field.value) { continue; }
+        // What is still to be filled in stands there by its name.
+        if (!field.value) { words.push(before + field.name.toUpperCase()); before = ""; continue; }
         if (field.dataset.joins) { before = said(field) + field.dataset.joins; continue; }
         words.push(word(before + said(field)));
         before = "";
       }
       for (const field of form.querySelectorAll("[data-flag]")) { if (said(field)) { words.push(field.dataset.flag, word(said(field))); } }
       for (const field of form.querySelectorAll("[data-key]")) { if (changed(field)) { words.push(word(field.dataset.key + "=" + (field.type === "checkbox" ? String(field.checked) : said(field)))); } }
+      if (words.length === 1 && form.querySelector("[data-key]")) { words.push("KEY=VALUE"); }
       shown.textContent = words.join(" ");
     };
     form.addEventListener("input", show);

@@ -89,7 +89,7 @@ fn whole(data: &Data, path: &str) -> Markup {
                 @if data.may_change.is_ok() { a.button href=(format!("/devices/{}/edit", device.id)) { "Edit" } }
                 (buttons(data))
             }
-            section.panel { h2 { "Its last day" } (strip(data.boots.iter().flatten())) p.axis.small { span { "24 hours ago" } span { "now" } } }
+            section.panel { h2 { "Last 24 hours" } (strip(data.boots.iter().flatten())) p.axis.small { span { "24 hours ago" } span { "now" } } }
             div.columns { (facts(data)) (personality(device)) }
             section.panel { h2 { "Throughput" }
                 // Kept as it is while the rest is renewed: htmx moves what is preserved.

@@ -122,7 +122,7 @@ pub(super) fn log(boots: &[Boot], changes: &[Entry]) -> Markup {
     }
     events.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
     let now = now_us();
-    html! { section.panel { h2 { "What happened to it" }
+    html! { section.panel { h2 { "Events" }
         @if events.is_empty() { p.small { "Nothing that this server knows of." } }
         ul.log { @for (at, what) in events.iter().take(LISTED) { li {
             span.when { (span(Duration::from_micros(now.saturating_sub(*at)))) " ago" } " " (what)

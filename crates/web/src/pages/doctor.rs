@@ -42,18 +42,18 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
     };
     let body = html! {
         h1 { "Doctor: this server's host" }
-        p { "Looks whether everything is there that a server needs, and says how to mend what is not. Nothing is changed." }
+        p { "Checks that the host has all that a server needs, and says how to mend what is missing. Nothing is changed." }
         @match &may {
             Ok(()) => form.inline method="post" action=(paths::DOCTOR) {
                 (token(&visit.token()))
                 label.check { input type="checkbox" name="dhcp" value="true"; " also ask on the boot networks who else answers DHCP (a broadcast; takes 4 s)" }
-                " " button.primary { "Look now" }
+                " " button.primary { "Check now" }
             },
             Err(why) => p.small { "This is not for you: " (why) "." },
         }
         @match &latest {
             Some(report) => (findings(report)),
-            None if may.is_ok() => p.empty { "Nobody has looked since the server's start." },
+            None if may.is_ok() => p.empty { "Not checked since the server started." },
             None => {},
         }
         (same_as(commands::DOCTOR))
@@ -111,11 +111,11 @@ async fn look(visit: Visit) -> Result<Answer, Refusal> {
 pub(super) fn network_panel(device: &Device, may: &Result<(), String>, form_token: &str) -> Markup {
     let to = format!("{}/network", paths::device(device.id));
     // Kept as it is while the rest of the page is renewed: htmx moves what is preserved.
-    html! { section.panel #network hx-preserve="true" { h2 { "The way to it" }
+    html! { section.panel #network hx-preserve="true" { h2 { "Network path" }
         p.small { "Pings in rising sizes find out which packets get to the device whole: some seconds. Firmware answers none; ask when its system runs." }
         @match may {
-            Ok(()) => form.inline method="post" action=(to) hx-post=(to) hx-target="#network-result" hx-swap="innerHTML" hx-disabled-elt="find button" { (token(form_token)) button { "Look at the way" } },
-            Err(why) => p.small { "Looking at it is not for you: " (why) "." },
+            Ok(()) => form.inline method="post" action=(to) hx-post=(to) hx-target="#network-result" hx-swap="innerHTML" hx-disabled-elt="find button" { (token(form_token)) button { "Test the path" } },
+            Err(why) => p.small { "Testing it is not for you: " (why) "." },
         }
         div #network-result role="status" {}
     } }
@@ -130,11 +130,11 @@ async fn ask_network(visit: Visit) -> Result<Answer, Refusal> {
     let device = device_of(&visit).await?;
     let may = visit.may(Action::Operate, ObjectKind::Device, super::recording::place_of(&device));
     let body = html! {
-        h1 { "The way to device " (link(&paths::device(device.id), &device.name)) }
+        h1 { "Network path to device " (link(&paths::device(device.id), &device.name)) }
         (network_panel(&device, &may, &visit.token()))
         (same_as(&commands::doctor_network(&device.name)))
     };
-    Ok(Page::new(format!("The way to {}", device.name), "Devices", body).into())
+    Ok(Page::new(format!("Network path to {}", device.name), "Devices", body).into())
 }
 
 async fn check_network(visit: Visit) -> Result<Answer, Refusal> {
@@ -150,11 +150,11 @@ async fn check_network(visit: Visit) -> Result<Answer, Refusal> {
         Err(refusal) => (if visit.part { StatusCode::OK } else { refusal.status }, failed(&refusal)),
     };
     let body = html! {
-        @if !visit.part { h1 { "The way to device " (link(&paths::device(device.id), &device.name)) } }
+        @if !visit.part { h1 { "Network path to device " (link(&paths::device(device.id), &device.name)) } }
         (result)
         @if !visit.part { (same_as(&commands::doctor_network(&device.name))) }
     };
-    Ok(Page::new(format!("The way to {}", device.name), "Devices", body).status(status).into())
+    Ok(Page::new(format!("Network path to {}", device.name), "Devices", body).status(status).into())
 }
 
 fn failed(refusal: &Refusal) -> Markup {

@@ -287,7 +287,7 @@ fn rate(bytes_per_second: f64) -> String {
 
 /// Where files lie, and how full it is there.
 fn room(data: &Data) -> Markup {
-    html! { section.panel { h2 { "Room" }
+    html! { section.panel { h2 { "Storage" }
         @if data.space.is_empty() { p.small { "This server reaches no store that your role shows." } }
         table { @if !data.space.is_empty() { thead { tr { th { "Where" } th { "In use" } th { "Free" } } } }
             tbody { @for space in &data.space { tr {

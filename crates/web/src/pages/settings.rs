@@ -99,7 +99,7 @@ fn table_of_inputs(settings: &SettingsStatus, sent: Option<&Sent>) -> Markup {
         _ => item.value.clone(),
     };
     let is_bad = |key: &str| sent.and_then(|sent| sent.refusal.answer.field.as_deref()) == Some(key);
-    html! { div.table { table { (head()) tbody { @for item in &settings.items {
+    html! { div.table.stacked { table { (head()) tbody { @for item in &settings.items {
         (row(item, &html! {
             input name=(item.key) value=(typed(item)) aria-label=(item.key) aria-invalid=[is_bad(&item.key).then_some("true")] data-key=(item.key) data-was=(item.value);
             input type="hidden" name=(was(&item.key)) value=(before(item));

@@ -84,6 +84,17 @@ fn state(task: &Task) -> Markup {
     badge(tone, &task.state)
 }
 
+/// What came of a task that has ended, in words: its API answers programs, with an object.
+fn outcome(task: &Task) -> String {
+    let Some(result) = &task.result else { return "–".to_owned() };
+    let Ok(serde_json::Value::Object(said)) = serde_json::from_str(result) else { return result.clone() };
+    let told = |(name, value): (String, serde_json::Value)| {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        format!("{} {value}", name.replace('_', " "))
+    };
+    said.into_iter().map(told).collect::<Vec<_>>().join(", ")
+}
+
 fn progress(task: &Task) -> Markup {
     html! {
         span.progress {
@@ -130,12 +141,12 @@ async fn list(visit: Visit) -> Result<Answer, Refusal> {
         p.small { (several(tasks.total, "task")) }
         div.table hx-get=(visit.here_with("", "")) hx-trigger="hw:task from:body" hx-select=".table" hx-swap="outerHTML" {
             table {
-                thead { tr { th { "#" } th { "Task" } th { "State" } th { "Progress" } th { "By" } th { "Begun" } } }
+                thead { tr { th { "#" } th { "Task" } th { "State" } th { "Progress, result" } th { "By" } th { "Begun" } } }
                 tbody { @for task in &tasks.items { tr {
                     td { (task.id) }
                     td { (link(&paths::task(task.id), &title(task))) }
                     td { (state(task)) }
-                    td { @if task.has_ended() { (visible(task.result.as_deref().unwrap_or("–"))) } @else { (progress(task)) (cancel_button(task, &form_token)) } }
+                    td { @if task.has_ended() { (visible(&outcome(task))) } @else { (progress(task)) (cancel_button(task, &form_token)) } }
                     td { (visible(&task.actor)) }
                     td { (moment(&task.made_at)) }
                 } } }
@@ -155,7 +166,7 @@ async fn one(visit: Visit) -> Result<Answer, Refusal> {
         div.live hx-get=(visit.path) hx-trigger="hw:task from:body" hx-swap="outerHTML" hx-select=".live" {
             h1 { "Task #" (task.id) ": " (visible(&title(&task))) " " (state(&task)) }
             p { "Asked for by " b { (visible(&task.actor)) } ", " (moment(&task.made_at)) "." }
-            @if task.has_ended() { p { (visible(task.result.as_deref().unwrap_or_default())) } }
+            @if task.has_ended() { p { (visible(&outcome(&task))) } }
             @else { p { (progress(&task)) " " (cancel_button(&task, &form_token)) } }
             h2 { "Log" }
             @if log.lines.is_empty() { p.small { "Nothing yet." } }

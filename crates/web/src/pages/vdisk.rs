@@ -113,7 +113,7 @@ fn facts(data: &Data) -> Markup {
     html! { section.panel { dl {
         dt { "Store" } dd { (name(&vdisk.store.name)) }
         dt { "Size of the disk" } dd { (disk.map_or_else(|| "–".to_owned(), bytes)) }
-        dt { "Room of its files" } dd { (bytes(files)) " in " (several(data.versions.len() as u64, "file")) }
+        dt { "Files" } dd { (bytes(files)) " in " (several(data.versions.len() as u64, "file")) }
         dt { "Assigned to" } dd { a href=(format!("{}?vdisk={}", paths::DEVICES, vdisk.id)) { (several(devices, "device")) } ": " (data.production) " production, " (data.test) " test, " (data.maintenance) " maintenance" }
         dt { "Running now" } dd { (several(data.runners(None).len() as u64, "device")) }
         @if let Some(cache) = &vdisk.write_cache { dt { "Write cache" } dd { (cache.kind) ", up to " (bytes(cache.limit_bytes)) " a device" } }
@@ -134,7 +134,7 @@ fn version_panel(visit: &Visit, data: &Data, version: &Version) -> Markup {
         p { (version.kind.replace('-', " ")) @if let Some(parent) = version.parent { " on version " (parent) } ", made " (moment(&version.made_at))
             @if let Some(released) = version.released_at.as_ref().filter(|at| !at.starts_with(EPOCH)) { ", released " (moment(released)) " UTC" } ". " (visible(&version.comment)) }
         p.small { code { (visible(&version.file)) } " " (version.length_bytes.map(bytes).unwrap_or_default()) }
-        @if !runners.is_empty() { p { (badge("good", &several(runners.len() as u64, "device"))) " run it: " @for device in runners.iter().take(12) { (link(&paths::device_named(device), device)) " " } @if runners.len() > 12 { "and " (runners.len().saturating_sub(12)) " more" } } }
+        @if !runners.is_empty() { p { (badge("good", &several(runners.len() as u64, "device"))) (if runners.len() == 1 { " runs it: " } else { " run it: " }) @for device in runners.iter().take(12) { (link(&paths::device_named(device), device)) " " } @if runners.len() > 12 { "and " (runners.len().saturating_sub(12)) " more" } } }
         div.actions {
             @if version.access == "maintenance" { (act("promote-test", "Promote to test…")) }
             @if version.access != "production" { (act("promote-production", "Promote to production…")) }

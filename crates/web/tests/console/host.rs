@@ -8,7 +8,7 @@ use crate::farm::{Farm, HOSTILE};
 async fn doctor_looks_when_it_is_told_to_and_shows_the_worst_first() {
     let farm = Farm::new().await;
     let mut ann = farm.ann().await;
-    ann.get("/doctor").await.shows(&["Nobody has looked since", "headwater doctor", "Look now"]);
+    ann.get("/doctor").await.shows(&["Not checked since", "headwater doctor", "Check now"]);
     let seen = ann.post("/doctor", &[("dhcp", "")]).await;
     assert_eq!(seen.header("location"), "/doctor");
     let seen = ann.get("/doctor").await;
@@ -29,10 +29,10 @@ async fn way_to_a_device_is_looked_at_from_its_page_with_and_without_javascript(
     let farm = Farm::new().await;
     let mut ann = farm.ann().await;
     let page = ann.get("/devices/lab-01").await;
-    page.shows(&["The way to it", "Look at the way", "hx-target=\"#network-result\""]);
+    page.shows(&["Network path", "Test the path", "hx-target=\"#network-result\""]);
     let seen = ann.post("/devices/lab-01/network", &[]).await;
     seen.shows(&["<html", "do not arrive", "1500 bytes", "headwater doctor network lab-01"]);
-    ann.get("/devices/lab-01/network").await.shows(&["<html", "Look at the way"]);
+    ann.get("/devices/lab-01/network").await.shows(&["<html", "Test the path"]);
     let seen = ann.post_part("/devices/lab-01/network").await;
     seen.shows(&["1500 bytes"]);
     assert!(!seen.text.contains("<html"), "{}", seen.text);

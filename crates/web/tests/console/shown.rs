@@ -149,7 +149,7 @@ async fn whoever_has_a_role_nowhere_sees_an_overview_of_nothing() {
 async fn overview_tells_of_stores_that_fill_up_or_cannot_be_reached() {
     let farm = Farm::new().await;
     let mut ann = farm.ann().await;
-    ann.get("/").await.shows(&["Room", "cannot be reached", "/srv/images", "not there"]);
+    ann.get("/").await.shows(&["Storage", "cannot be reached", "/srv/images", "not there"]);
     let folder = std::env::temp_dir().to_str().unwrap().to_owned();
     let body = json!({"name": "here", "paths": [{"server": "one.example.org", "path": folder}]});
     let other = Farm::empty();
@@ -162,7 +162,7 @@ async fn overview_tells_of_stores_that_fill_up_or_cannot_be_reached() {
         other.root(Method::POST, &format!("/v1/{kind}"), &body).await;
     }
     let seen = other.ann().await.get("/").await;
-    seen.shows(&["Room", ">here<", "<meter"]);
+    seen.shows(&["Storage", ">here<", "<meter"]);
     assert!(!seen.text.contains("cannot be reached"), "{}", seen.text);
 }
 
@@ -171,8 +171,8 @@ async fn device_page_tells_what_happened_and_what_moves() {
     let farm = Farm::new().await;
     let mut ann = farm.ann().await;
     ann.get("/devices/lab-01").await.shows(&[
-        "Its last day",
-        "What happened to it",
+        "Last 24 hours",
+        "Events",
         "began to boot",
         "create",
         "data-chart=\"/devices/",

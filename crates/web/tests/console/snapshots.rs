@@ -108,7 +108,7 @@ fn main_part(page: &str) -> String {
     let mut text = without(main, "name=\"form_token\" value=\"", "\"");
     text = without(&text, "<time datetime=\"", "</time>");
     text = without(&text, "<title>up for ", "</title>");
-    text = without(&text, "<h2>Room</h2>", "</section>");
+    text = without(&text, "<h2>Storage</h2>", "</section>");
     without_ages(&text).replace("><", ">\n<") + "\n"
 }
 

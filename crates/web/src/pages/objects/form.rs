@@ -402,7 +402,7 @@ fn input(data: &Data, field: &Field) -> Markup {
     };
     html! {
         @match field.input {
-            Input::Flag => label.check { input type="checkbox" name=(field.name) value="true" checked[value == "true"] data-key=[key] data-word=[first] data-flag=[flag] data-was=(was); " " (field.label) (help(field)) },
+            Input::Flag => label.check { input type="checkbox" name=(field.name) value="true" checked[value == "true"] data-key=[key] data-word=[first] data-flag=[flag] data-was=(was); " " (field.label) @if !field.help.is_empty() { ":" } (help(field)) },
             Input::Object(of) => label { (field.label) (select(of)) (help(field)) },
             Input::Disk => label { (field.label) (select("vdisks")) (help(field)) },
             Input::Choice(words) => label { (field.label) select name=(field.name) aria-invalid=[bad] data-key=[key] data-word=[first] data-flag=[flag] data-was=(was) { @for word in words { option value=(word) selected[*word == value] { (if word.is_empty() { "–" } else { word }) } } } (help(field)) },
