@@ -1,5 +1,5 @@
 //! What somebody may see of what runs: all of it, or their own devices alone.
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use api::live::DeviceStatus;
@@ -67,6 +67,16 @@ impl Statuses {
             statuses.by_name.insert(device.name.clone(), device);
         }
         statuses
+    }
+
+    /// How many devices run each vDisk that is run.
+    pub(crate) fn runners(&self) -> HashMap<i64, u64> {
+        let mut runners = HashMap::<i64, u64>::new();
+        for vdisk in self.by_name.values().filter(|device| device.sessions > 0).filter_map(|d| d.vdisk_id) {
+            let count = runners.entry(vdisk).or_default();
+            *count = count.saturating_add(1);
+        }
+        runners
     }
 
     /// The devices that run a vDisk, in one of its versions or in any, by name.

@@ -95,6 +95,24 @@ pub(crate) struct WriteCache {
     pub(crate) limit_bytes: u64,
 }
 
+/// What the versions of a vDisk come to.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct VdiskSummary {
+    pub(crate) vdisk: Reference,
+    pub(crate) versions: u64,
+    pub(crate) damaged: u64,
+    pub(crate) newest: Option<NewestVersion>,
+    pub(crate) files_bytes: u64,
+    pub(crate) disk_bytes: Option<u64>,
+}
+
+/// The newest version of a vDisk.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct NewestVersion {
+    pub(crate) number: u32,
+    pub(crate) access: String,
+}
+
 /// A version of a vDisk.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct Version {

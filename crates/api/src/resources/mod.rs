@@ -21,6 +21,7 @@ mod tokens;
 mod traces;
 mod uploads;
 mod users;
+mod vdisk_summaries;
 mod vdisks;
 mod version_steps;
 mod versions;
@@ -38,6 +39,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         farm::all(),
         places::all(),
         vdisks::all(),
+        vdisk_summaries::all(),
         contents::all(),
         uploads::all(),
         versions::all(),

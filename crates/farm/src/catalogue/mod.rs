@@ -26,6 +26,7 @@ mod record;
 mod records;
 mod schema;
 mod sqlite;
+mod summaries;
 mod tasks;
 mod versions;
 
@@ -45,6 +46,7 @@ pub use reader::Reader;
 pub use record::{Child, Record, Reference, Table, Unique};
 pub use schema::SCHEMA;
 pub use sqlite::{BUSY_TIMEOUT, Sqlite};
+pub use summaries::VersionSummary;
 
 use crate::model::{Actor, ChangeNumber, Timestamp};
 

@@ -11,6 +11,9 @@ pub struct Field {
     pub kind: FieldKind,
     /// Where it is.
     pub place: FieldPlace,
+    /// Whether it is a number, size or time that some rows lack: the column may be null. Orders take them for -1, which no
+    /// index knows; of a column that is never null, an index serves the order.
+    pub optional: bool,
 }
 
 /// What a field holds, and so how it is compared.
@@ -54,13 +57,19 @@ impl Field {
     /// A field that is an expression over the row of the list.
     #[must_use]
     pub const fn row(name: &'static str, kind: FieldKind, sql: &'static str) -> Self {
-        Self { name, kind, place: FieldPlace::Row(sql) }
+        Self { name, kind, place: FieldPlace::Row(sql), optional: false }
+    }
+
+    /// A number, size or time that some rows lack. Texts that may be null stand as `coalesce(..., '')` instead.
+    #[must_use]
+    pub const fn optional(name: &'static str, kind: FieldKind, sql: &'static str) -> Self {
+        Self { optional: true, ..Self::row(name, kind, sql) }
     }
 
     /// A field with several values.
     #[must_use]
     pub const fn rows(name: &'static str, kind: FieldKind, rows: &'static str, column: &'static str) -> Self {
-        Self { name, kind, place: FieldPlace::Rows { rows, column } }
+        Self { name, kind, place: FieldPlace::Rows { rows, column }, optional: false }
     }
 }
 

@@ -1,4 +1,6 @@
 //! The vDisks: what there is, how large it is, and who runs it; and a new one.
+use std::collections::HashMap;
+
 use axum::http::Method;
 use control::Code;
 use maud::{Markup, html};
@@ -12,7 +14,7 @@ use crate::fields::Fields;
 use crate::markup::{badge, bytes, link, name, same_as, several, token, visible};
 use crate::paths;
 use crate::said::Said;
-use crate::wire::{List, Named, Vdisk, Version};
+use crate::wire::{List, Named, Vdisk, VdiskSummary};
 
 /// How many stand on a page.
 const ON_PAGE: usize = 100;
@@ -34,15 +36,18 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
         ("sort", "name"),
         ("limit", &ON_PAGE.to_string()),
     ]);
-    let (vdisks, versions) = (format!("/v1/vdisks{}", asked.query()), "/v1/versions?limit=1000&sort=-number");
-    let (vdisks, versions, statuses) = tokio::join!(
+    let vdisks = format!("/v1/vdisks{}", asked.query());
+    let summaries = format!("/v1/vdisk-summaries{}", asked.query());
+    let (vdisks, summaries, statuses) = tokio::join!(
         visit.ask.get::<List<Vdisk>>(&vdisks),
-        visit.ask.get::<List<Version>>(versions),
+        visit.ask.get::<List<VdiskSummary>>(&summaries),
         visit.statuses(),
     );
-    let (vdisks, versions) = (vdisks?, versions?.items);
-    let statuses = statuses?;
-    let runs = |vdisk: &Vdisk| statuses.running(vdisk.id, None).len() as u64;
+    let vdisks = vdisks?;
+    let summaries: HashMap<i64, VdiskSummary> =
+        summaries?.items.into_iter().map(|summary| (summary.vdisk.id, summary)).collect();
+    let runners = statuses?.runners();
+    let runs = |vdisk: &Vdisk| runners.get(&vdisk.id).copied().unwrap_or(0);
     let body = html! {
         h1 { "vDisks" }
         form.filters action=(paths::VDISKS) role="search" aria-label="Filter vDisks" {
@@ -52,7 +57,7 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
         p.small { (several(vdisks.total, "vDisk")) " " (visit.button("/vdisks/new", "New vDisk", &visit.may_farm(farm::model::ObjectKind::Vdisk))) }
         div.table #vdisks hx-get=(visit.here_with("", "")) hx-select="#vdisks" hx-trigger="hw:change from:body, hw:boot from:body" hx-swap="outerHTML" {
             table { thead { tr { th { "Name" } th { "Store" } th { "Versions" } th { "Disk" } th { "Files" } th { "Running" } th { "Write cache" } } }
-                tbody { @for vdisk in &vdisks.items { (row(vdisk, &versions, runs(vdisk))) } } }
+                tbody { @for vdisk in &vdisks.items { (row(vdisk, summaries.get(&vdisk.id), runs(vdisk))) } } }
             @if vdisks.items.is_empty() { p.empty { "No vDisk fits." } }
         }
         @if let Some(next) = &vdisks.next { p.pager { a.button href=(visit.here_with("cursor", next)) { "Next " (ON_PAGE) } } }
@@ -60,17 +65,17 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
     Ok(Page::new("vDisks", "vDisks", body).into())
 }
 
-fn row(vdisk: &Vdisk, versions: &[Version], runs: u64) -> Markup {
-    let own: Vec<&Version> = versions.iter().filter(|version| version.vdisk.id == vdisk.id).collect();
-    let files = own.iter().filter_map(|version| version.length_bytes).fold(0, u64::saturating_add);
-    let disk = own.iter().find_map(|version| version.disk_bytes);
+/// `summary` is none of a vDisk that came between the two questions.
+fn row(vdisk: &Vdisk, summary: Option<&VdiskSummary>, runs: u64) -> Markup {
+    let newest = summary.and_then(|summary| summary.newest.as_ref());
+    let disk = summary.and_then(|summary| summary.disk_bytes);
     html! { tr {
         th scope="row" { (link(&paths::vdisk(vdisk.id), &vdisk.name)) @if vdisk.disabled { " " (badge("calm", "disabled")) } @if vdisk.mode == "private" { " " (badge("warn", "private")) } }
         td { (name(&vdisk.store.name)) }
-        td { (own.len()) @if let Some(newest) = own.first() { " " span.small { "newest v" (newest.number) } " " (access(&newest.access)) }
-            @if own.iter().any(|version| ["missing", "changed"].contains(&version.state.as_str())) { " " (badge("bad", "damaged")) } }
+        td { (summary.map_or(0, |summary| summary.versions)) @if let Some(newest) = newest { " " span.small { "newest v" (newest.number) } " " (access(&newest.access)) }
+            @if summary.is_some_and(|summary| summary.damaged > 0) { " " (badge("bad", "damaged")) } }
         td.number { (disk.map_or_else(|| "–".to_owned(), bytes)) }
-        td.number { (bytes(files)) }
+        td.number { (bytes(summary.map_or(0, |summary| summary.files_bytes))) }
         td.number { @if runs > 0 { (badge("good", &several(runs, "device"))) } @else { "–" } }
         td { @match &vdisk.write_cache { Some(cache) => { (cache.kind) ", up to " (bytes(cache.limit_bytes)) }, None => "–" } }
     } }

@@ -32,7 +32,7 @@ pub(crate) const PASSWORD: &str = "correct-horse-battery";
 pub(crate) struct Farm {
     pub(crate) console: Router,
     local: Router,
-    control: Arc<Control>,
+    pub(crate) control: Arc<Control>,
     people: Arc<People>,
     pub(crate) resets: Arc<Mutex<Vec<String>>>,
     pub(crate) recordings: Arc<Mutex<Vec<String>>>,

@@ -7,4 +7,5 @@ mod host;
 mod objects;
 mod shown;
 mod snapshots;
+mod vdisks;
 mod wizards;

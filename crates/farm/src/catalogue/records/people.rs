@@ -139,7 +139,7 @@ impl Record for Token {
             Field::row("user-id", FieldKind::Number, "t.person_id"),
             Field::row("role", FieldKind::Word(words::<Role>), "t.role"),
             Field::row("made", FieldKind::Time, "t.made_at"),
-            Field::row("expires", FieldKind::Time, "t.expires_at"),
+            Field::optional("expires", FieldKind::Time, "t.expires_at"),
             Field::row("disabled", FieldKind::YesNo, "t.disabled"),
         ],
     };

@@ -34,11 +34,11 @@ impl Record for Task {
             Field::row("vdisk", FieldKind::Folded, "coalesce(vdisk.name_key, '')"),
             Field::row("actor", FieldKind::Folded, "t.actor"),
             Field::row("server", FieldKind::Folded, "coalesce(server.name, '')"),
-            Field::row("server-id", FieldKind::Number, "t.server_id"),
+            Field::optional("server-id", FieldKind::Number, "t.server_id"),
             Field::row("state", FieldKind::Word(words::<TaskState>), "t.state"),
             Field::row("made", FieldKind::Time, "t.made_at"),
-            Field::row("started", FieldKind::Time, "t.started_at"),
-            Field::row("ended", FieldKind::Time, "t.ended_at"),
+            Field::optional("started", FieldKind::Time, "t.started_at"),
+            Field::optional("ended", FieldKind::Time, "t.ended_at"),
         ],
     };
 

@@ -1,18 +1,19 @@
 //! The life of versions and the leases on them, from end to end.
-use farm::catalogue::{Catalogue, CatalogueError, ListQuery};
+use farm::catalogue::{Catalogue, CatalogueError, ListQuery, VersionSummary};
 use farm::model::{
-    Access, ByteSize, DeviceId, FileMark, MergeResult, Owner, Purpose, Revision, Sharing, Stored, Subject,
-    Timestamp, Version, VersionNumber, VersionState,
+    Access, AccessKind, ByteSize, DeviceId, FileMark, MergeResult, Owner, Purpose, Revision, Sharing, Stored,
+    Subject, Timestamp, Version, VersionNumber, VersionState,
 };
 use farm::rules::Refusal;
 use farm::rules::leases::Wanted;
 use farm::rules::lifecycle::{Deletion, MergeKind, Promotion, Reversion};
 
 use super::Case;
-use crate::sample::{Small, actor, at, booting, change, small, text};
+use crate::sample::{Small, actor, at, base, booting, change, small, text, vdisk};
 
 pub(super) const CASES: &[Case] = &[
     ("version_lives_from_maintenance_to_its_merge", version_lives_from_maintenance_to_its_merge),
+    ("versions_of_many_vdisks_are_added_up", versions_of_many_vdisks_are_added_up),
     ("version_in_use_is_deleted_when_it_is_free", version_in_use_is_deleted_when_it_is_free),
     ("leases_exclude_each_other_until_they_end", leases_exclude_each_other_until_they_end),
     ("owner_that_hung_is_fenced_off", owner_that_hung_is_fenced_off),
@@ -91,6 +92,49 @@ fn version_lives_from_maintenance_to_its_merge(catalogue: &Catalogue) {
     let parent =
         change(catalogue, |change| change.delete_version(released.id, released.revision)).unwrap_err();
     assert!(matches!(parent, CatalogueError::Refused(Refusal::HasChildren { .. })), "{parent}");
+}
+
+fn versions_of_many_vdisks_are_added_up(catalogue: &Catalogue) {
+    let s = small(catalogue);
+    let empty = change(catalogue, |change| change.create(vdisk("empty", s.store))).unwrap().id;
+    // More vDisks than one statement asks about.
+    let mut all = vec![s.vdisk, empty];
+    for number in 0..120 {
+        let name = format!("other-{number}");
+        let other = change(catalogue, |change| {
+            let other = change.create(vdisk(&name, s.store))?.id;
+            change.create(base(other, &name))?;
+            Ok(other)
+        });
+        all.push(other.unwrap());
+    }
+    let promoted = production(catalogue, &s);
+    let made = maintenance(catalogue, &s);
+    change(catalogue, |change| {
+        change.set_version_state(promoted.id, promoted.revision, VersionState::Missing, None)
+    })
+    .unwrap();
+    let found = catalogue.read(|reader| reader.version_summaries(&all)).unwrap();
+    assert_eq!((found.len(), found.get(&empty)), (121, None));
+    let of_golden = VersionSummary {
+        versions: 3,
+        damaged: 1,
+        files_bytes: 4 << 20,
+        newest: made.number,
+        newest_access: AccessKind::Maintenance,
+        disk_bytes: Some(4 << 20),
+    };
+    assert_eq!(found.get(&s.vdisk), Some(&of_golden));
+    let of_other = VersionSummary {
+        versions: 1,
+        damaged: 0,
+        files_bytes: 0,
+        newest: VersionNumber::BASE,
+        newest_access: AccessKind::Production,
+        disk_bytes: None,
+    };
+    assert_eq!(found.get(&all[121]), Some(&of_other));
+    assert!(catalogue.read(|reader| reader.version_summaries(&[])).unwrap().is_empty());
 }
 
 fn version_in_use_is_deleted_when_it_is_free(catalogue: &Catalogue) {

@@ -1,0 +1,47 @@
+//! The list of vDisks, and what is done from it.
+use farm::model::{
+    Access, Description, Id, Lineage, Timestamp, VdiskId, Version, VersionNumber, VersionState,
+};
+use farm::rules::files::{ImageFormat, file_name};
+
+use crate::farm::Farm;
+
+/// Gives a vDisk so many versions, of which production devices boot each.
+fn versions(farm: &Farm, vdisk: i64, count: u32) {
+    let vdisk: VdiskId = Id::new(vdisk).unwrap();
+    let made = farm.control.change(&farm.control.system(), |change| {
+        let name = change.get(vdisk)?.value.name;
+        for number in 0..count {
+            let lineage = match number.checked_sub(1) {
+                None => Lineage::Base,
+                Some(parent) => Lineage::Difference { parent: VersionNumber::new(parent).unwrap() },
+            };
+            let number = VersionNumber::new(number).unwrap();
+            change.create(Version {
+                vdisk,
+                number,
+                lineage,
+                access: Access::Production { released: Timestamp::from_ms(0) },
+                file: file_name(&name, number, lineage, ImageFormat::Vhdx).unwrap(),
+                mark: None,
+                state: VersionState::Ready,
+                comment: Description::new("").unwrap(),
+                made_at: Timestamp::from_ms(0),
+            })?;
+        }
+        Ok(())
+    });
+    made.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_of_each_vdisk_are_counted_however_many_there_are_in_all() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    versions(&farm, 8, 2);
+    // More than the largest page of the API holds, and newer than those of the other vDisk.
+    versions(&farm, 7, 1001);
+    let seen = ann.get("/vdisks").await;
+    seen.shows(&["newest v1<", "newest v1000<"]);
+    assert!(seen.text.contains("<td>2 ") && seen.text.contains("<td>1001 "), "{}", seen.text);
+}
