@@ -191,6 +191,9 @@ pub(crate) struct Lock {
     pub(crate) server: Reference,
     pub(crate) since: String,
     pub(crate) until: String,
+    /// The site whose administrators may break it; none: those of the farm alone.
+    #[serde(default)]
+    pub(crate) site: Option<Reference>,
 }
 
 /// What something is and is called.

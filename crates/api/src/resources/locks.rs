@@ -1,4 +1,6 @@
 //! Locks: leases of what devices and tasks use. They end by themselves; an administrator can break one before.
+use std::collections::HashMap;
+
 use control::ControlError;
 use farm::catalogue::{ListQuery, Reader};
 use farm::filter::Filter;
@@ -58,6 +60,8 @@ struct LockAnswer {
     since: Plain<Timestamp>,
     /// When it ends unless it is renewed.
     until: Plain<Timestamp>,
+    /// Where the vDisk is: administrators of this site may break it, beside those of the farm; null: those of the farm alone.
+    site: Option<Ref>,
 }
 
 /// What is locked.
@@ -82,7 +86,39 @@ struct OwnerAnswer {
     name: String,
 }
 
-fn tell(names: &mut Names, reader: &mut Reader<'_>, lease: &Lease) -> Result<LockAnswer, ControlError> {
+/// Where what is locked is: whoever administers that may break the lock. Of what is gone, it is the farm.
+fn place(reader: &mut Reader<'_>, subject: Subject) -> Result<Place, ControlError> {
+    let place = match subject {
+        Subject::Chain(id) => reader.find(id)?.map(|vdisk| Vdisks::place(reader, &vdisk.value)),
+        Subject::Contents(id) => reader.find(id)?.map(|version| Versions::place(reader, &version.value)),
+    };
+    Ok(place.transpose()?.unwrap_or(Place::Farm))
+}
+
+/// What many locks have in common is looked up once: a room of devices locks one version.
+#[derive(Default)]
+struct Known {
+    names: Names,
+    sites: HashMap<Subject, Option<Ref>>,
+}
+
+impl Known {
+    fn site(&mut self, reader: &mut Reader<'_>, subject: Subject) -> Result<Option<Ref>, ControlError> {
+        if let Some(site) = self.sites.get(&subject) {
+            return Ok(site.clone());
+        }
+        let site = match place(reader, subject)? {
+            Place::Farm => None,
+            Place::Site(id) | Place::Collection(id, _) => Some(self.names.site(reader, id)?),
+        };
+        self.sites.insert(subject, site.clone());
+        Ok(site)
+    }
+}
+
+fn tell(known: &mut Known, reader: &mut Reader<'_>, lease: &Lease) -> Result<LockAnswer, ControlError> {
+    let site = known.site(reader, lease.subject)?;
+    let names = &mut known.names;
     let named = |reference: Ref| match reference {
         Ref::Both { name, .. } | Ref::Name(name) => name,
         Ref::Id(id) => id.to_string(),
@@ -110,6 +146,7 @@ fn tell(names: &mut Names, reader: &mut Reader<'_>, lease: &Lease) -> Result<Loc
         server: names.server(reader, lease.server)?,
         since: Plain(lease.since),
         until: Plain(lease.until),
+        site,
     })
 }
 
@@ -119,9 +156,9 @@ fn list(asked: &Asked<'_>) -> Result<Reply, Problem> {
     let page = asked.control().read(|reader| {
         caller.may(Action::See, ObjectKind::Lease, Place::Farm)?;
         let page = reader.list_leases(&query)?;
-        let mut names = Names::default();
+        let mut known = Known::default();
         let items: Result<Vec<_>, _> =
-            page.items.iter().map(|lease| tell(&mut names, reader, lease)).collect();
+            page.items.iter().map(|lease| tell(&mut known, reader, lease)).collect();
         Ok(PageOf { items: items?, next: page.next.map(|cursor| cursor.to_string()), total: page.total })
     })?;
     Reply::json(&page)
@@ -140,7 +177,7 @@ fn show(asked: &Asked<'_>) -> Result<Reply, Problem> {
     let told = asked.control().read(|reader| {
         caller.may(Action::See, ObjectKind::Lease, Place::Farm)?;
         let lease = find(reader, wanted)?;
-        tell(&mut Names::default(), reader, &lease)
+        tell(&mut Known::default(), reader, &lease)
     })?;
     Reply::json(&told)
 }
@@ -164,12 +201,8 @@ fn break_lock(asked: &Asked<'_>) -> Result<Reply, Problem> {
     let (caller, wanted) = (asked.caller()?, asked.parameter("lock")?);
     let told = asked.control().change(caller, |change| {
         let lease = find(change, wanted)?;
-        let place = match lease.subject {
-            Subject::Chain(id) => change.find(id)?.map(|vdisk| Vdisks::place(change, &vdisk.value)),
-            Subject::Contents(id) => change.find(id)?.map(|version| Versions::place(change, &version.value)),
-        };
-        caller.may(Action::Change, ObjectKind::Lease, place.transpose()?.unwrap_or(Place::Farm))?;
-        let told = tell(&mut Names::default(), change, &lease)?;
+        caller.may(Action::Change, ObjectKind::Lease, place(change, lease.subject)?)?;
+        let told = tell(&mut Known::default(), change, &lease)?;
         change.break_lease(lease.fence, reason)?;
         Ok(told)
     })?;

@@ -91,7 +91,8 @@ pub(crate) enum Mode {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "WriteCache")]
 pub(crate) struct WriteCacheBody {
-    /// Where, and for how long.
+    /// Where, and for how long; on the server's disk, begun anew at each boot, where nothing is said.
+    #[serde(default = "usual_kind")]
     kind: Word<WriteCacheKind>,
     /// The most that one device may write.
     #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
@@ -100,6 +101,10 @@ pub(crate) struct WriteCacheBody {
     #[serde(default)]
     #[schemars(range(min = 1, max = 100))]
     warn_percent: Option<u8>,
+}
+
+const fn usual_kind() -> Word<WriteCacheKind> {
+    Word(WriteCacheKind::ServerDisk)
 }
 
 /// What is told of a vDisk besides.
@@ -203,7 +208,7 @@ pub(super) fn access_mode(
         )),
         (Mode::Standard, said) => {
             let said = said.unwrap_or(WriteCacheBody {
-                kind: Word(WriteCacheKind::ServerDisk),
+                kind: usual_kind(),
                 limit_bytes: USUAL_LIMIT_BYTES,
                 warn_percent: None,
             });

@@ -28,6 +28,20 @@ async fn object_is_made_shown_changed_and_taken_away() {
 }
 
 #[tokio::test]
+async fn write_cache_of_which_only_the_limit_is_said_is_on_the_servers_disk() {
+    let farm = Farm::furnished().await;
+    let vdisk = json!({"name": "win12", "store": "images", "write_cache": {"limit_bytes": 5_u64 << 30}});
+    let made = farm.post("/v1/vdisks", &vdisk).await.is(201);
+    let expected = json!({"kind": "server-disk", "limit_bytes": 5_u64 << 30, "warn_percent": 80});
+    assert_eq!(made["write_cache"], expected);
+    let memory = json!({"write_cache": {"kind": "server-memory"}});
+    farm.patch("/v1/vdisks/win12", "*", &memory).await.is(200);
+    let limit = json!({"write_cache": {"limit_bytes": 1_u64 << 30}});
+    let changed = farm.patch("/v1/vdisks/win12", "*", &limit).await.is(200);
+    assert_eq!(changed["write_cache"]["kind"], "server-memory", "what was said before stays");
+}
+
+#[tokio::test]
 async fn change_of_a_state_that_is_gone_is_refused() {
     let farm = Farm::new();
     farm.post("/v1/sites", &json!({"name": "Main"})).await.is(201);

@@ -1,6 +1,6 @@
 //! Locks are broken here, and nowhere by accident: the dialog names who loses what, and asks why.
 use axum::http::{Method, StatusCode};
-use farm::model::ObjectKind;
+use farm::model::{Id, ObjectKind};
 use farm::rules::permission::{Action, Place};
 use maud::{Markup, html};
 use serde_json::json;
@@ -30,6 +30,12 @@ pub(super) fn to_break(lock: &Lock) -> String {
     format!("{LIST}/{}/break", lock.fence)
 }
 
+/// Whether they may break it, as the API decides: where the vDisk is.
+pub(super) fn may_break(visit: &Visit, lock: &Lock) -> Result<(), String> {
+    let site = lock.site.as_ref().and_then(|site| Id::new(site.id).ok());
+    visit.may(Action::Change, ObjectKind::Lease, site.map_or(Place::Farm, Place::Site))
+}
+
 async fn lock(visit: &Visit) -> Result<Lock, Refusal> {
     visit.ask.get(&format!("/v1/locks/{}", encode(visit.parameter("lock")))).await
 }
@@ -47,8 +53,7 @@ fn facts(lock: &Lock) -> Markup {
 
 async fn page(visit: Visit) -> Result<Answer, Refusal> {
     let lock = lock(&visit).await?;
-    // Where it is decided: the vDisk's store may be in a site of the caller's.
-    let may = visit.may(Action::Change, ObjectKind::Lease, Place::Farm);
+    let may = may_break(&visit, &lock);
     let body = html! {
         h1 { "Lock " (lock.fence) }
         div.actions { (visit.button(&to_break(&lock), "Break…", &may)) }
@@ -73,7 +78,8 @@ fn dialog(visit: &Visit, lock: &Lock, failed: Option<&Refusal>) -> Answer {
         form.stack method="post" action=(visit.path) {
             (token(&visit.token()))
             label { "Why? The audit keeps it" input name="reason" required maxlength="250" value=(visit.form.get("reason")) aria-invalid=[failed.map(|_| "true")]; }
-            span.buttons { a.button href=(LIST) autofocus { "Cancel" } " " button.danger { "Break the lock" } }
+            span.buttons { a.button href=(LIST) autofocus { "Cancel" } " "
+                @match may_break(visit, lock) { Ok(()) => button.danger { "Break the lock" }, denied => (visit.button("", "Break the lock", &denied)) } }
         }
         (same_as(&commands::break_lock(lock.fence)))
     } };

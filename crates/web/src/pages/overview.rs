@@ -203,7 +203,7 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
     let data = Data::of(&visit).await?;
     let body = html! {
         h1 { "Overview" }
-        (parts(&data))
+        (parts(&visit, &data))
         section.panel {
             h2 { "Throughput" }
             div.chart data-chart=(paths::RATES) { p.small { "The last ten minutes; the chart needs JavaScript." } }
@@ -214,11 +214,11 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
 
 async fn live(visit: Visit) -> Result<Answer, Refusal> {
     let data = Data::of(&visit).await?;
-    Ok(Page::new("Overview", "Overview", parts(&data)).into())
+    Ok(Page::new("Overview", "Overview", parts(&visit, &data)).into())
 }
 
 /// The part that renews itself.
-pub(super) fn parts(data: &Data) -> Markup {
+pub(super) fn parts(visit: &Visit, data: &Data) -> Markup {
     html! {
         div.live #overview hx-get=(paths::OVERVIEW_LIVE) hx-trigger="hw:boot from:body, hw:change from:body, every 10s" hx-swap="outerHTML" {
             (concerns(data))
@@ -231,7 +231,7 @@ pub(super) fn parts(data: &Data) -> Markup {
                 (room(data))
                 @if !data.servers.is_empty() { (servers(data)) }
             }
-            @if !data.locks.is_empty() { (locks(data)) }
+            @if !data.locks.is_empty() { (locks(visit, data)) }
         }
     }
 }
@@ -363,7 +363,7 @@ fn slowest(data: &Data) -> Markup {
     } }
 }
 
-fn locks(data: &Data) -> Markup {
+fn locks(visit: &Visit, data: &Data) -> Markup {
     html! { section.panel { h2 { "Locks that keep others out" }
         table { thead { tr { th { "What" } th { "Held by" } th { "For" } th { "Since" } th { "Refused for it" } th { "End it" } } }
             tbody { @for (lock, refused) in data.locks.iter().take(SHOWN) { tr {
@@ -373,7 +373,7 @@ fn locks(data: &Data) -> Markup {
                 td { (crate::markup::moment(&lock.since)) }
                 td { @for task in refused.iter().take(SHOWN) { (badge("bad", "refused")) " " a href=(paths::task(task.id)) { (task.kind) " " (task.id) } " of " (name(&task.actor)) ", " (crate::markup::moment(task.ended_at.as_deref().unwrap_or(&task.made_at))) br; }
                     @if refused.is_empty() { "no task so far" } }
-                td { a href=(super::locks::to_break(lock)) { "Break…" } }
+                td { (visit.button(&super::locks::to_break(lock), "Break…", &super::locks::may_break(visit, lock))) }
             } } }
         }
     } }

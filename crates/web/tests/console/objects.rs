@@ -2,7 +2,7 @@
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::farm::{Browser, Farm};
+use crate::farm::{Browser, Farm, PASSWORD};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_list_is_shown_and_every_kind_tells_of_its_objects() {
@@ -266,6 +266,28 @@ async fn lock_that_keeps_others_out_is_shown_and_broken_with_a_reason_for_the_au
     farm.user("eve", "read-only", None).await;
     let mut eve = farm.browser("eve").await;
     eve.get(&format!("/locks/{fence}")).await.shows(&["takes the role administrator"]);
+    eve.get(&format!("/locks/{fence}/break")).await.shows(&["takes the role administrator"]);
     eve.post(&format!("/locks/{fence}/break"), &[("reason", "none")]).await;
     ann.get("/locks").await.shows(&["lab-01"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lock_is_broken_by_administrators_of_the_site_that_its_store_is_in() {
+    let farm = Farm::new().await;
+    let fence = farm.lock();
+    let user = json!({"name": "carl", "password": PASSWORD, "must_change_password": false});
+    farm.root(Method::POST, "/v1/users", &user).await;
+    let grant = json!({"user": "carl", "role": "administrator", "site": "Main"});
+    farm.root(Method::POST, "/v1/grants", &grant).await;
+    let mut carl = farm.browser("carl").await;
+    let (page, to) = (format!("/locks/{fence}"), format!("/locks/{fence}/break"));
+    carl.get(&page).await.shows(&["administrator in the whole farm"]);
+    farm.root(Method::PATCH, "/v1/stores/images", &json!({"site": "Main"})).await;
+    let button = format!("href=\"{to}\">Break…");
+    carl.get(&page).await.shows(&[&button]);
+    carl.get("/").await.shows(&[&button]);
+    carl.get(&to).await.shows(&["<button class=\"danger\">Break the lock"]);
+    let seen = carl.post(&to, &[("reason", "its machine burnt")]).await;
+    assert_eq!(seen.header("location"), "/locks", "{}", seen.text);
+    carl.get("/locks").await.shows(&["None fits", "The lock is broken"]);
 }

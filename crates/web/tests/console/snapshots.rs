@@ -66,6 +66,14 @@ const REDUCED: &[(&str, &str)] = &[
     ("doctor", "/doctor"),
 ];
 
+/// With a device that has a vDisk alone, by the first lock that there is.
+const LOCKED: &[(&str, &str)] = &[
+    ("overview-locked", "/"),
+    ("locks-held", "/locks"),
+    ("lock", "/locks/1"),
+    ("lock-break", "/locks/1/break"),
+];
+
 /// Cuts what stands between two marks, again and again.
 fn without(text: &str, from: &str, to: &str) -> String {
     let (mut kept, mut rest) = (String::new(), text);
@@ -156,6 +164,9 @@ async fn every_page_looks_as_it_did() {
     farm.user("eve", "read-only", None).await;
     let mut eve = farm.browser("eve").await;
     all.extend(changed(&farm, &mut eve, "reduced-", REDUCED).await);
+    assert_eq!(farm.lock(), 1);
+    all.extend(changed(&farm, &mut ann, "", LOCKED).await);
+    all.extend(changed(&farm, &mut eve, "reduced-", LOCKED).await);
     assert!(
         all.is_empty(),
         "these pages have changed; if that is meant, run this test once with HEADWATER_BLESS=1 and look at the \
