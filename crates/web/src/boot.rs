@@ -17,12 +17,12 @@ pub(crate) struct Boot {
     pub(crate) second_stage: Option<Stage>,
     pub(crate) ready_at_ms: Option<f64>,
     pub(crate) end: Option<End>,
-    /// What was slow, and what helps.
+    /// What stands out, and what helps.
     #[serde(default)]
     pub(crate) findings: Vec<Finding>,
 }
 
-/// What was slow about a boot, in words.
+/// What was slow about a boot, or is worth knowing beside that, in words.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct Finding {
     #[serde(default)]
@@ -285,9 +285,9 @@ impl Stage {
     fn detail(&self) -> String {
         let average = self.reads.bytes.checked_div(self.reads.count).unwrap_or(0);
         format!(
-            "{} in {} requests of {} on average, {}/s",
+            "{} in {} of {} on average, {}/s",
             crate::markup::bytes(self.reads.bytes),
-            crate::markup::count(self.reads.count),
+            crate::markup::several(self.reads.count, "request"),
             crate::markup::bytes(average),
             crate::markup::bytes(self.read_bytes_per_second),
         )

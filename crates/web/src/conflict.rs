@@ -81,12 +81,13 @@ pub(crate) fn panel(conflicts: &[Conflict], by: Option<&LastChange>, form: &str)
     } }
 }
 
-/// What a dialog without values to choose from says: what it tells of has changed since it was asked.
-pub(crate) fn asked_anew(by: Option<&LastChange>) -> Markup {
+/// What a dialog without values to choose from says: what it tells of has changed since it was asked. `writes`: it has a field,
+/// which holds what was typed.
+pub(crate) fn asked_anew(by: Option<&LastChange>, writes: bool) -> Markup {
     html! { p.said.bad role="alert" {
         "Nothing was done: somebody else changed this meanwhile"
         @if let Some(by) = by { ", " (name(&by.actor)) " at " (moment(&by.at)) " UTC" }
-        ". This is how it stands now; what you wrote is kept."
+        ". This is how it stands now" @if writes { "; what you wrote is kept" } "."
     } }
 }
 

@@ -1,4 +1,5 @@
 //! Boots: the latest ones, and where the time of one went, as a waterfall, beside another one if wanted.
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -38,13 +39,18 @@ pub(super) async fn boots_of(ask: &Ask, wanted: &str) -> Result<Vec<Boot>, Refus
     }
 }
 
-async fn list(visit: Visit) -> Result<Answer, Refusal> {
+/// The boots of the last day that they see, latest first.
+pub(super) async fn of_the_last_day(visit: &Visit) -> Result<Vec<Arc<Boot>>, Refusal> {
     let statuses = visit.statuses().await?;
-    let boots = visit.boots_seen(&statuses, visit.console.board.boots_within(WITHIN));
+    Ok(visit.boots_seen(&statuses, visit.console.board.boots_within(WITHIN)))
+}
+
+async fn list(visit: Visit) -> Result<Answer, Refusal> {
+    let boots = of_the_last_day(&visit).await?;
     let body = html! {
         div.live hx-get=(paths::BOOTS) hx-select=".live" hx-trigger="hw:boot from:body" hx-swap="outerHTML" {
             h1 { "Boots of the last day" }
-            p.small { (several(boots.len() as u64, "boot")) @if boots.len() > SHOWN { "; the latest " (SHOWN) " are shown" } }
+            p.small { (several(boots.len() as u64, "boot")) @if boots.len() > SHOWN { "; the latest " (SHOWN) " are shown" } " " a href="/boots/export" { "Export" } }
             div.table { table {
                 thead { tr { th { "Device" } th { "State" } th { "vDisk" } th { "Began" } th { "Took" } th { "Where the time went" } th { "Read" } } }
                 tbody { @for boot in boots.iter().take(SHOWN) { tr {
@@ -97,9 +103,9 @@ fn whole(boot: &Boot, others: &[Boot], compared: Option<&Boot>, path: &str) -> M
     }
 }
 
-/// What was slow, and what helps.
+/// What stands out, the slowest first, and what helps.
 pub(super) fn findings(boot: &Boot) -> Markup {
-    html! { @if !boot.findings.is_empty() { section.panel { h2 { "What was slow" } ul.findings { @for finding in &boot.findings { li {
+    html! { @if !boot.findings.is_empty() { section.panel { h2 { "What stands out" } ul.findings { @for finding in &boot.findings { li {
         @if let Some(percent) = finding.percent { (badge("warn", &format!("{percent} %"))) " " }
         (visible(&finding.what)) @if let Some(advice) = &finding.advice { p.effect { (visible(advice)) } }
     } } } } } }
@@ -165,7 +171,8 @@ pub(super) fn strip(phases: &[Phase], total: f64) -> Markup {
     } }
 }
 
-fn in_words(phases: &[Phase]) -> String {
+/// Each phase with its time.
+pub(super) fn in_words(phases: &[Phase]) -> String {
     let words: Vec<String> =
         phases.iter().map(|phase| format!("{} {}", phase.label, milliseconds(phase.ms))).collect();
     words.join(", ")

@@ -10,7 +10,7 @@ use crate::ask::{Ask, Refusal};
 use crate::commands;
 use crate::door::{Route, Visit};
 use crate::fields::{Fields, encode};
-use crate::markup::{badge, count, link, same_as, token, visible};
+use crate::markup::{badge, count, link, same_as, several, token, visible};
 use crate::paths;
 use crate::profile::Profile;
 use crate::said::Said;
@@ -62,7 +62,7 @@ pub(super) fn panel(
         @match recording {
             None => p.small { "None since this server started. A recording shows what a boot reads: where on the disk, in which order, how often." },
             Some(found) => {
-                p { (state(found)) " " (count(found.recorded)) " requests" @if found.dropped > 0 { ", " (count(found.dropped)) " were too many and are missing" } ". "
+                p { (state(found)) " " (several(found.recorded, "request")) @if found.dropped > 0 { ", " (count(found.dropped)) " were too many and are missing" } ". "
                     @if found.recorded > 0 { a href=(format!("{}/profile", paths::device(device.id))) { "What it shows" } " · " a href=(format!("{to}.csv")) { "Download (CSV)" } }
                 }
                 @if let Some(trouble) = &found.trouble { p { (badge("bad", "ended early")) " " (visible(trouble)) } }

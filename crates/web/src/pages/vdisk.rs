@@ -362,7 +362,7 @@ async fn carry_out(visit: Visit) -> Result<Answer, Refusal> {
         Err(refusal) if refusal.status == StatusCode::PRECONDITION_FAILED => {
             let (kind, id) = step.object();
             let by = LastChange::of(&visit.ask, kind, id).await;
-            let told = conflict::asked_anew(by.as_ref());
+            let told = conflict::asked_anew(by.as_ref(), step.asks.is_some());
             let step = Step::of(&data, visit.form.get("what"), visit.form.get("version"))?;
             return Ok(dialog(&visit, &data, &step, &visit.form, &told));
         }

@@ -29,23 +29,37 @@ pub(super) fn all() -> Vec<Route> {
     ]
 }
 
+/// A part of the list.
+pub(super) struct Listed {
+    pub(super) vdisks: List<Vdisk>,
+    /// What the versions of each come to; none of a vDisk that came between the two questions.
+    pub(super) summaries: HashMap<i64, VdiskSummary>,
+}
+
+impl Listed {
+    /// Those that fit the filter of the address, behind a cursor.
+    pub(super) async fn of(visit: &Visit, cursor: &str, limit: usize) -> Result<Self, Refusal> {
+        let asked = Fields::from([
+            ("filter", visit.query.get("filter")),
+            ("cursor", cursor),
+            ("sort", "name"),
+            ("limit", &limit.to_string()),
+        ]);
+        let vdisks = format!("/v1/vdisks{}", asked.query());
+        let summaries = format!("/v1/vdisk-summaries{}", asked.query());
+        let (vdisks, summaries) = tokio::join!(
+            visit.ask.get::<List<Vdisk>>(&vdisks),
+            visit.ask.get::<List<VdiskSummary>>(&summaries),
+        );
+        let summaries = summaries?.items.into_iter().map(|summary| (summary.vdisk.id, summary));
+        Ok(Self { vdisks: vdisks?, summaries: summaries.collect() })
+    }
+}
+
 async fn page(visit: Visit) -> Result<Answer, Refusal> {
-    let asked = Fields::from([
-        ("filter", visit.query.get("filter")),
-        ("cursor", visit.query.get("cursor")),
-        ("sort", "name"),
-        ("limit", &ON_PAGE.to_string()),
-    ]);
-    let vdisks = format!("/v1/vdisks{}", asked.query());
-    let summaries = format!("/v1/vdisk-summaries{}", asked.query());
-    let (vdisks, summaries, statuses) = tokio::join!(
-        visit.ask.get::<List<Vdisk>>(&vdisks),
-        visit.ask.get::<List<VdiskSummary>>(&summaries),
-        visit.statuses(),
-    );
-    let vdisks = vdisks?;
-    let summaries: HashMap<i64, VdiskSummary> =
-        summaries?.items.into_iter().map(|summary| (summary.vdisk.id, summary)).collect();
+    let (listed, statuses) =
+        tokio::join!(Listed::of(&visit, visit.query.get("cursor"), ON_PAGE), visit.statuses());
+    let Listed { vdisks, summaries } = listed?;
     let runners = statuses?.runners();
     let runs = |vdisk: &Vdisk| runners.get(&vdisk.id).copied().unwrap_or(0);
     let body = html! {
@@ -54,7 +68,7 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
             label.wide { "Filter" input name="filter" value=(visit.query.get("filter")) placeholder=r#"store = images and mode = standard"#; }
             span.buttons { button.primary { "Filter" } " " a.button href=(paths::VDISKS) { "Clear" } }
         }
-        p.small { (several(vdisks.total, "vDisk")) " " (visit.button("/vdisks/new", "New vDisk", &visit.may_farm(farm::model::ObjectKind::Vdisk))) }
+        p.small { (several(vdisks.total, "vDisk")) " " (visit.button("/vdisks/new", "New vDisk", &visit.may_farm(farm::model::ObjectKind::Vdisk))) " " a href=(format!("/vdisks/export{}", Fields::from([("filter", visit.query.get("filter"))]).query())) { "Export" } }
         div.table #vdisks hx-get=(visit.here_with("", "")) hx-select="#vdisks" hx-trigger="hw:change from:body, hw:boot from:body" hx-swap="outerHTML" {
             table { thead { tr { th { "Name" } th { "Store" } th { "Versions" } th { "Disk" } th { "Files" } th { "Running" } th { "Write cache" } } }
                 tbody { @for vdisk in &vdisks.items { (row(vdisk, summaries.get(&vdisk.id), runs(vdisk))) } } }
@@ -65,7 +79,6 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
     Ok(Page::new("vDisks", "vDisks", body).into())
 }
 
-/// `summary` is none of a vDisk that came between the two questions.
 fn row(vdisk: &Vdisk, summary: Option<&VdiskSummary>, runs: u64) -> Markup {
     let newest = summary.and_then(|summary| summary.newest.as_ref());
     let disk = summary.and_then(|summary| summary.disk_bytes);

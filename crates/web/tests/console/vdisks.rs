@@ -1,8 +1,10 @@
 //! The list of vDisks, and what is done from it.
+use axum::http::{Method, StatusCode};
 use farm::model::{
     Access, Description, Id, Lineage, Timestamp, VdiskId, Version, VersionNumber, VersionState,
 };
 use farm::rules::files::{ImageFormat, file_name};
+use serde_json::json;
 
 use crate::farm::Farm;
 
@@ -44,4 +46,29 @@ async fn versions_of_each_vdisk_are_counted_however_many_there_are_in_all() {
     let seen = ann.get("/vdisks").await;
     seen.shows(&["newest v1<", "newest v1000<"]);
     assert!(seen.text.contains("<td>2 ") && seen.text.contains("<td>1001 "), "{}", seen.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deletion_of_what_somebody_changed_meanwhile_is_asked_anew_with_who_is_hit_now() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    let seen = ann.get("/vdisks/8/delete").await;
+    seen.shows(&["Delete vDisk", "<b>1 device</b>", "name=\"revision\" value=\"1\""]);
+    farm.root(Method::PATCH, "/v1/vdisks/debian", &json!({"description": "kept"})).await;
+    farm.root(Method::PATCH, "/v1/devices/lab-02", &json!({"disks": [{"vdisk": "debian"}]})).await;
+    let seen = ann.post("/vdisks/8/delete", &[("revision", "1")]).await;
+    assert_eq!(seen.status, StatusCode::PRECONDITION_FAILED, "{}", seen.text);
+    for text in [
+        "somebody else changed this meanwhile, <bdi class=\"name\">root</bdi>",
+        "This is how it stands now.",
+        "Delete vDisk",
+        "<b>2 devices</b>",
+        "name=\"revision\" value=\"2\"",
+    ] {
+        assert!(seen.text.contains(text), "{text:?} is missing in {}", seen.text);
+    }
+    let still = farm.root(Method::GET, "/v1/vdisks/debian", &serde_json::Value::Null).await;
+    assert_eq!(still["description"], "kept");
+    let seen = ann.post("/vdisks/7/delete", &[("revision", "1")]).await;
+    assert_eq!(seen.header("location"), "/vdisks", "{}", seen.text);
 }

@@ -42,6 +42,12 @@ async fn lists_are_given_as_files() {
     for (path, file, text) in [
         ("/devices/export", "devices.csv", "lab-01"),
         ("/audit/export", "audit.jsonl", "\"win11\""),
+        (
+            "/vdisks/export?filter=name%20%3D%20debian",
+            "vdisks.csv",
+            "\r\ndebian,images,standard,no,0,,,0,,0,1,server-disk,10737418240\r\n",
+        ),
+        ("/boots/export", "boots.csv", "Device,State,vDisk,Began,Took ms,"),
         ("/sites/export", "sites.csv", "Name,Description,Disabled\r\nMain,"),
         ("/collections/export?filter=name%20%3D%20lab", "collections.csv", "lab,Main"),
     ] {
@@ -50,6 +56,8 @@ async fn lists_are_given_as_files() {
         assert_eq!(seen.header("content-disposition"), format!("attachment; filename=\"{file}\""));
     }
     ann.get("/sites").await.shows(&["/sites/export"]);
+    ann.get("/vdisks?filter=mode+%3D+standard").await.shows(&["/vdisks/export?filter=mode"]);
+    ann.get("/boots").await.shows(&["/boots/export"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

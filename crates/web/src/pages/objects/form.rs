@@ -419,8 +419,13 @@ fn help(field: &Field) -> Markup {
 }
 
 pub(super) async fn delete_page(visit: Visit) -> Result<Answer, Refusal> {
-    let kind = kind(&visit)?;
-    let object = object(&visit, kind).await?;
+    delete_dialog(&visit, StatusCode::OK, &html! {}).await
+}
+
+/// Asks whether the object is to go, as it is now; `told_first` is what happened since it was asked before.
+async fn delete_dialog(visit: &Visit, status: StatusCode, told_first: &Markup) -> Result<Answer, Refusal> {
+    let kind = kind(visit)?;
+    let object = object(visit, kind).await?;
     let called = object.get("name").map_or_else(|| visit.parameter("object").to_owned(), told);
     let hit = match kind.path {
         "vdisks" => Some(format!("vdisk-id = {}", visit.parameter("object"))),
@@ -440,7 +445,7 @@ pub(super) async fn delete_page(visit: Visit) -> Result<Answer, Refusal> {
         }
     };
     let back = paths::object(kind.path, object.get("id").and_then(Value::as_i64).unwrap_or_default());
-    let body = html! { section.dialog.danger role="alertdialog" aria-labelledby="ask" {
+    let body = html! { (told_first) section.dialog.danger role="alertdialog" aria-labelledby="ask" {
         h1 #ask { "Delete " (kind.one) " " (name(&called)) "?" }
         p { (kind.delete) }
         @if devices > 0 { p { b { (several(devices, "device")) } " belong to it or boot from it." } }
@@ -451,7 +456,7 @@ pub(super) async fn delete_page(visit: Visit) -> Result<Answer, Refusal> {
         }
         @if let Some(command) = commands::delete(kind.cli, kind.noun, &commands::name_of(&object)) { (same_as(&command)) }
     } };
-    Ok(Page::new(format!("Delete {called}?"), kind.title, body).into())
+    Ok(Page::new(format!("Delete {called}?"), kind.title, body).status(status).into())
 }
 
 pub(super) async fn delete(visit: Visit) -> Result<Answer, Refusal> {
@@ -460,6 +465,12 @@ pub(super) async fn delete(visit: Visit) -> Result<Answer, Refusal> {
     let path = format!("/v1/{}/{}", kind.path, encode(id));
     match visit.ask.send(Method::DELETE, &path, Some(visit.form.get("revision")), None).await {
         Ok(_) => Ok(Answer::Go(format!("/{}", kind.path), Some(Said::good("Deleted.")))),
+        // Asked anew, of what it is now and with who is hit now.
+        Err(refusal) if refusal.status == StatusCode::PRECONDITION_FAILED => {
+            let number = id.parse().unwrap_or_default();
+            let by = LastChange::of(&visit.ask, kind.object, number).await;
+            delete_dialog(&visit, refusal.status, &conflict::asked_anew(by.as_ref(), false)).await
+        }
         Err(refusal) => {
             Ok(Answer::Go(format!("/{}/{}", kind.path, encode(id)), Some(Said::bad(refusal.answer.message))))
         }
