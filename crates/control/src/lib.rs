@@ -46,6 +46,7 @@ mod room;
 pub mod tasks;
 pub mod transfer;
 pub mod upload;
+pub mod usage;
 pub mod vdisks;
 pub mod versions;
 mod whole;

@@ -14,6 +14,7 @@ use crate::error::{Code, ControlError};
 use crate::notice::{Notice, Notices, Speaker};
 use crate::room::Rooms;
 use crate::tasks::{Board, Runner};
+use crate::usage::Usages;
 
 /// What tells the time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -67,6 +68,7 @@ pub struct Control {
     speaker: Speaker,
     board: Board,
     rooms: Rooms,
+    usages: Usages,
 }
 
 impl Control {
@@ -74,7 +76,7 @@ impl Control {
     #[must_use]
     pub fn open(catalogue: Catalogue, snapshot: Arc<SharedSnapshot>, options: Options) -> Arc<Self> {
         let (speaker, board, rooms) = (Speaker::new(), Board::default(), Rooms::default());
-        Arc::new(Self { catalogue, snapshot, options, speaker, board, rooms })
+        Arc::new(Self { catalogue, snapshot, options, speaker, board, rooms, usages: Usages::default() })
     }
 
     /// Begins to work on tasks and to keep house, on threads of its own. First it takes up what the last start of this
@@ -128,6 +130,10 @@ impl Control {
 
     pub(crate) fn known_rooms(&self) -> &Rooms {
         &self.rooms
+    }
+
+    pub(crate) fn known_usages(&self) -> &Usages {
+        &self.usages
     }
 
     pub(crate) fn board(&self) -> &Board {

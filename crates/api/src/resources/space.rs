@@ -1,6 +1,6 @@
-//! How much room there is where a server keeps files.
-use control::{ControlError, Room, RoomBytes};
-use farm::model::{ObjectKind, Store};
+//! How much room there is where a server keeps files, and how much of it the files of versions take.
+use control::{ControlError, Room, RoomBytes, usage};
+use farm::model::{ObjectKind, Store, Vdisk};
 use farm::rules::permission::{Action, Place};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use crate::asked::Asked;
 use crate::operation::Operation;
 use crate::problem::Problem;
 use crate::reply::Reply;
-use crate::wire::{Names, Ref};
+use crate::wire::{Names, Ref, find};
 
 pub(super) fn all() -> Vec<Operation> {
     vec![
@@ -21,6 +21,14 @@ pub(super) fn all() -> Vec<Operation> {
             show,
         )
         .gives::<SpaceAnswer>(),
+        Operation::get(
+            "/v1/vdisks/{vdisk}/space",
+            "getVdiskSpace",
+            "vdisks",
+            "Tells what the files of a vDisk's versions take on this server, and how much of that they share with other files by reflinks; of the last minute.",
+            of_vdisk,
+        )
+        .gives::<VdiskSpace>(),
     ]
 }
 
@@ -44,6 +52,45 @@ struct Space {
     total_bytes: Option<u64>,
     /// Why that cannot be told.
     problem: Option<String>,
+}
+
+/// What the files of a vDisk take.
+#[derive(Debug, Serialize, JsonSchema)]
+struct VdiskSpace {
+    /// The versions, newest first.
+    items: Vec<FileSpace>,
+}
+
+/// What the file of a version takes.
+#[derive(Debug, Serialize, JsonSchema)]
+struct FileSpace {
+    /// Which version.
+    number: u32,
+    /// What is allocated for its file, shared or not.
+    allocated_bytes: Option<u64>,
+    /// How much of that other files have too; null: the file system does not say.
+    shared_bytes: Option<u64>,
+    /// Why that cannot be told.
+    problem: Option<String>,
+}
+
+fn of_vdisk(asked: &Asked<'_>) -> Result<Reply, Problem> {
+    let (caller, wanted) = (asked.caller()?, asked.parameter("vdisk")?);
+    let vdisk = asked.control().read(|reader| find::<Vdisk>(reader, wanted))?;
+    let told = |version: usage::VersionUsage| {
+        let (usage, problem) = match version.usage {
+            Ok(usage) => (Some(usage), None),
+            Err(why) => (None, Some(why)),
+        };
+        FileSpace {
+            number: version.number.get(),
+            allocated_bytes: usage.map(|usage| usage.allocated),
+            shared_bytes: usage.and_then(|usage| usage.shared),
+            problem,
+        }
+    };
+    let items = usage::of_vdisk(asked.control(), caller, vdisk.id)?.into_iter().map(told).collect();
+    Reply::json(&VdiskSpace { items })
 }
 
 /// Stores are told to those who see them, and the write caches' folder to those who see all devices.

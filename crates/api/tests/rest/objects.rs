@@ -386,3 +386,10 @@ async fn answer_to_a_key_is_forgotten_after_a_day() {
     farm.send(Method::POST, "/v1/sites", &other, Some(&make("Two"))).await.is(201);
     farm.send(Method::POST, "/v1/sites", &headers, Some(&make("Three"))).await.is(201);
 }
+
+#[tokio::test]
+async fn space_of_a_vdisk_is_told_by_servers_that_reach_its_store() {
+    let farm = Farm::furnished().await;
+    farm.get("/v1/vdisks/win11/space").await.fails(409, "store-unreachable");
+    farm.get("/v1/vdisks/none/space").await.fails(404, "not-found");
+}

@@ -39,7 +39,9 @@ fn administrator_merges_from_the_page_and_sees_it_done_without_loading_it_again(
     place.site.headwater(&["version", "create", "debian", "--comment", "November"]);
     place.site.headwater(&["version", "promote", "debian/1"]);
     admin.go("/vdisks");
+    admin.sees(&["MiB on disk"]);
     admin.press("debian");
+    admin.sees(&["in 2 files: ", "MiB on disk"]);
     admin.press("Merge to a new base…");
     admin.sees(&["All versions become one whole image", "Cancel"]);
     admin.press("Do it");

@@ -20,6 +20,7 @@ mod search;
 mod settings;
 pub(crate) mod tasks;
 mod vdisk;
+mod vdisk_space;
 mod vdisks;
 
 pub(crate) use objects::{FormField, form_fields};
@@ -53,6 +54,7 @@ pub(crate) fn routes() -> Vec<Route> {
         settings::all(),
         tasks::all(),
         vdisk::all(),
+        vdisk_space::all(),
         vdisks::all(),
     ]
     .into_iter()

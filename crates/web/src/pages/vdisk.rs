@@ -6,6 +6,7 @@ use farm::model::ObjectKind;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
+use super::vdisk_space::VdiskSpace;
 use super::vdisks::access;
 use crate::answer::{Answer, Page};
 use crate::ask::Refusal;
@@ -72,6 +73,8 @@ impl Data {
 
 async fn page(visit: Visit) -> Result<Answer, Refusal> {
     let data = Data::of(&visit).await?;
+    // Who may see the vDisk and not its versions, and a server without its store, have none to tell of.
+    let space = VdiskSpace::of(&visit.ask, &data.vdisk.id.to_string()).await.ok();
     let vdisk = &data.vdisk;
     let may = visit.may_farm(ObjectKind::Version);
     let act = |what: &str, label: &str| visit.button(&to(vdisk.id, what, None), label, &may);
@@ -87,9 +90,9 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
                 (visit.button(&format!("/vdisks/{}/edit", vdisk.id), "Edit", &may)) (visit.button(&format!("/vdisks/{}/delete", vdisk.id), "Delete…", &may))
             }
             @if let Some(held) = vdisk.held_at { p.said { "Production devices are held at version " b { (held) } ", whatever is newer." } }
-            (facts(&data))
+            (facts(&data, space.as_ref()))
             h2 { "Versions, newest first" }
-            ol.chain { @for version in &data.versions { li { (version_panel(&visit, &data, version)) } } }
+            ol.chain { @for version in &data.versions { li { (version_panel(&visit, &data, space.as_ref(), version)) } } }
             @if data.versions.is_empty() { p.empty { "It has no version: nothing can boot from it." } }
         }
     };
@@ -105,7 +108,7 @@ fn to(vdisk: i64, what: &str, version: Option<u32>) -> String {
     )
 }
 
-fn facts(data: &Data) -> Markup {
+fn facts(data: &Data, space: Option<&VdiskSpace>) -> Markup {
     let vdisk = &data.vdisk;
     let files = data.versions.iter().filter_map(|version| version.length_bytes).fold(0, u64::saturating_add);
     let disk = data.versions.iter().find_map(|version| version.disk_bytes);
@@ -113,14 +116,14 @@ fn facts(data: &Data) -> Markup {
     html! { section.panel { dl {
         dt { "Store" } dd { (name(&vdisk.store.name)) }
         dt { "Size of the disk" } dd { (disk.map_or_else(|| "–".to_owned(), bytes)) }
-        dt { "Files" } dd { (bytes(files)) " in " (several(data.versions.len() as u64, "file")) }
+        dt { "Files" } dd { (bytes(files)) " in " (several(data.versions.len() as u64, "file")) @if let Some(space) = space.and_then(VdiskSpace::whole) { ": " (space) } }
         dt { "Assigned to" } dd { a href=(format!("{}?vdisk={}", paths::DEVICES, vdisk.id)) { (several(devices, "device")) } ": " (data.production) " production, " (data.test) " test, " (data.maintenance) " maintenance" }
         dt { "Running now" } dd { (several(data.runners(None).len() as u64, "device")) }
         @if let Some(cache) = &vdisk.write_cache { dt { "Write cache" } dd { (cache.kind) ", up to " (bytes(cache.limit_bytes)) " a device" } }
     } } }
 }
 
-fn version_panel(visit: &Visit, data: &Data, version: &Version) -> Markup {
+fn version_panel(visit: &Visit, data: &Data, space: Option<&VdiskSpace>, version: &Version) -> Markup {
     let runners = data.runners(Some(version.number));
     let may = visit.may_farm(ObjectKind::Version);
     let act =
@@ -133,7 +136,7 @@ fn version_panel(visit: &Visit, data: &Data, version: &Version) -> Markup {
             @if data.vdisk.held_at == Some(version.number) { (badge("warn", "held")) } }
         p { (version.kind.replace('-', " ")) @if let Some(parent) = version.parent { " on version " (parent) } ", made " (moment(&version.made_at))
             @if let Some(released) = version.released_at.as_ref().filter(|at| !at.starts_with(EPOCH)) { ", released " (moment(released)) " UTC" } ". " (visible(&version.comment)) }
-        p.small { code { (visible(&version.file)) } " " (version.length_bytes.map(bytes).unwrap_or_default()) }
+        p.small { code { (visible(&version.file)) } " " (version.length_bytes.map(bytes).unwrap_or_default()) @if let Some(space) = space.and_then(|space| space.of_version(version.number)) { ", " (space) } }
         @if !runners.is_empty() { p { (badge("good", &several(runners.len() as u64, "device"))) (if runners.len() == 1 { " runs it: " } else { " run it: " }) @for device in runners.iter().take(12) { (link(&paths::device_named(device), device)) " " } @if runners.len() > 12 { "and " (runners.len().saturating_sub(12)) " more" } } }
         div.actions {
             @if version.access == "maintenance" { (act("promote-test", "Promote to test…")) }

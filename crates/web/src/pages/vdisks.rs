@@ -88,7 +88,7 @@ fn row(vdisk: &Vdisk, summary: Option<&VdiskSummary>, runs: u64) -> Markup {
         td { (summary.map_or(0, |summary| summary.versions)) @if let Some(newest) = newest { " " span.small { "newest v" (newest.number) } " " (access(&newest.access)) }
             @if summary.is_some_and(|summary| summary.damaged > 0) { " " (badge("bad", "damaged")) } }
         td.number { (disk.map_or_else(|| "–".to_owned(), bytes)) }
-        td.number { (bytes(summary.map_or(0, |summary| summary.files_bytes))) }
+        td.number { (super::vdisk_space::later(vdisk.id, &bytes(summary.map_or(0, |summary| summary.files_bytes)))) }
         td.number { @if runs > 0 { (badge("good", &several(runs, "device"))) } @else { "–" } }
         td { @match &vdisk.write_cache { Some(cache) => { (cache.kind) ", up to " (bytes(cache.limit_bytes)) }, None => "–" } }
     } }
