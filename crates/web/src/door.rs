@@ -18,7 +18,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
 use axum::routing::{MethodFilter, any_service, get, on};
 use control::people::{Identity, Origin};
-use farm::model::ObjectKind;
+use farm::model::{Id, ObjectKind};
 use farm::rules::permission::{Action, Place};
 use maud::Markup;
 use sha2::{Digest, Sha256};
@@ -134,6 +134,13 @@ impl Visit {
     pub(crate) fn place_of_server(&self) -> Place {
         let control = &self.console.control;
         control.snapshot().server(control.server()).map_or(Place::Farm, |server| Place::Site(server.site))
+    }
+
+    /// Where a store is: what is done with its vDisks and their versions takes the right there.
+    pub(crate) fn place_of_store(&self, store: i64) -> Place {
+        let snapshot = self.console.control.snapshot();
+        let store = Id::new(store).ok().and_then(|id| snapshot.store(id));
+        store.and_then(|store| store.site).map_or(Place::Farm, Place::Site)
     }
 
     /// A way to do something, or what stands in the way.

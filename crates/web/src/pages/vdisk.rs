@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use axum::http::{Method, StatusCode};
 use farm::model::ObjectKind;
+use farm::rules::permission::Action;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
@@ -61,6 +62,11 @@ impl Data {
         Ok(Self { vdisk, versions: versions?.items, statuses: statuses?, production, test, maintenance })
     }
 
+    /// Whether they may change it and its versions, as the API decides: where its store is.
+    fn may(&self, visit: &Visit) -> Result<(), String> {
+        visit.may(Action::Change, ObjectKind::Version, visit.place_of_store(self.vdisk.store.id))
+    }
+
     /// The devices that run a version now.
     fn runners(&self, number: Option<u32>) -> Vec<&str> {
         self.statuses.running(self.vdisk.id, number).iter().map(|device| device.name.as_str()).collect()
@@ -76,7 +82,7 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
     // Who may see the vDisk and not its versions, and a server without its store, have none to tell of.
     let space = VdiskSpace::of(&visit.ask, &data.vdisk.id.to_string()).await.ok();
     let vdisk = &data.vdisk;
-    let may = visit.may_farm(ObjectKind::Version);
+    let may = data.may(&visit);
     let act = |what: &str, label: &str| visit.button(&to(vdisk.id, what, None), label, &may);
     let body = html! {
         div.live hx-get=(visit.path) hx-select=".live" hx-trigger="hw:change from:body, hw:boot from:body" hx-swap="outerHTML" {
@@ -125,7 +131,7 @@ fn facts(data: &Data, space: Option<&VdiskSpace>) -> Markup {
 
 fn version_panel(visit: &Visit, data: &Data, space: Option<&VdiskSpace>, version: &Version) -> Markup {
     let runners = data.runners(Some(version.number));
-    let may = visit.may_farm(ObjectKind::Version);
+    let may = data.may(visit);
     let act =
         |what: &str, label: &str| visit.button(&to(data.vdisk.id, what, Some(version.number)), label, &may);
     let newest = data.versions.first().is_some_and(|newest| newest.number == version.number);

@@ -282,9 +282,13 @@ async fn lock_is_broken_by_administrators_of_the_site_that_its_store_is_in() {
     let mut carl = farm.browser("carl").await;
     let (page, to) = (format!("/locks/{fence}"), format!("/locks/{fence}/break"));
     carl.get(&page).await.shows(&["administrator in the whole farm"]);
+    carl.get("/vdisks/8").await.shows(&["administrator in the whole farm"]);
     farm.root(Method::PATCH, "/v1/stores/images", &json!({"site": "Main"})).await;
     let button = format!("href=\"{to}\">Break…");
     carl.get(&page).await.shows(&[&button]);
+    let seen = carl.get("/vdisks/8").await;
+    seen.shows(&["do?what=merge-base", "href=\"/vdisks/8/edit\""]);
+    assert!(!seen.text.contains("this takes the role"), "{}", seen.text);
     carl.get("/").await.shows(&[&button]);
     carl.get(&to).await.shows(&["<button class=\"danger\">Break the lock"]);
     let seen = carl.post(&to, &[("reason", "its machine burnt")]).await;
