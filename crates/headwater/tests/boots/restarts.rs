@@ -11,6 +11,9 @@ const RECOVERS_WITHIN: Duration = Duration::from_secs(120);
 /// Firmware and GRUB read about 18 MB. All restarts fall into that stage: between the initramfs's login and the start of
 /// `iscsid` no initiator of Linux repairs a lost connection, whatever the server does.
 const BETWEEN_RESTARTS_OF_BOOT_BYTES: u64 = 256 << 10;
+/// So that much is left to read at the last restart, however long it takes from traffic that is seen to a server that is
+/// killed.
+const SLOWLY: &str = "bandwidth_limit = \"1 MiB\"\nlimit_burst_ms = 100";
 const BETWEEN_RESTARTS_OF_FIO_BYTES: u64 = 8 << 20;
 
 /// Random writes at depth 8 past the page cache, then all of it read and checked. No error is forgiven.
@@ -20,7 +23,7 @@ const FIO: &str = "fio --name=verify --filename=/root/fio --size=64m --bs=32k --
 
 #[test]
 fn machine_boots_while_its_server_is_restarted_ten_times() {
-    let device = Device::new("stubborn", 0);
+    let device = Device::with("stubborn", 0, SLOWLY);
     let mut site = Site::micro("ten-restarts", std::slice::from_ref(&device));
     let mut guest = site.start(&device, Firmware::BiosIpxeRom);
     site.server.service().wait_for_log("session begins", RECOVERS_WITHIN).unwrap();
