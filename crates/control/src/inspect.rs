@@ -14,13 +14,13 @@ use farm::model::{
 use farm::rules::Refusal;
 use farm::rules::entitlement::children;
 use farm::rules::files::compare;
-use farm::rules::permission::Action;
+use farm::rules::permission::{Action, Place};
 use serde::Serialize;
 
 use crate::caller::Caller;
 use crate::error::{Code, ControlError};
 use crate::marks;
-use crate::places::{called, changeable, folder, room, store_folder, store_place};
+use crate::places::{called, changeable, folder, room, store_folder};
 use crate::whole::Control;
 
 /// The most files that belong to nobody and are named.
@@ -71,7 +71,7 @@ pub struct FileFinding {
 pub fn store(control: &Control, by: &Caller, store: StoreId) -> Result<StoreReport, ControlError> {
     let (folder, versions) = control.read(|reader| {
         let store: Stored<Store> = reader.get(store)?;
-        by.may(Action::See, ObjectKind::Store, store_place(&store))?;
+        by.may(Action::See, ObjectKind::Store, Place::of_site(store.site))?;
         Ok((store_folder(reader, control.server(), &store)?, versions_of(control, store.id)))
     })?;
     let mut report = StoreReport {

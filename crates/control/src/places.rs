@@ -47,7 +47,7 @@ pub(crate) fn folder_for_images(
 ) -> Result<PathBuf, ControlError> {
     let folder = control.read(|reader| {
         let store: Stored<Store> = reader.get(store)?;
-        by.may(Action::Change, ObjectKind::Vdisk, store_place(&store))?;
+        by.may(Action::Change, ObjectKind::Vdisk, Place::of_site(store.site))?;
         store_folder(reader, control.server(), &store)
     })?;
     reachable(&folder)?;
@@ -71,12 +71,7 @@ fn unreachable(folder: &Path, why: &str) -> ControlError {
 /// Where a vDisk is, as far as rights go.
 pub(crate) fn place(reader: &mut Reader<'_>, vdisk: &Vdisk) -> Result<Place, ControlError> {
     let store: Stored<Store> = reader.get(vdisk.store)?;
-    Ok(store_place(&store))
-}
-
-/// Where a store is, as far as rights go.
-pub(crate) fn store_place(store: &Store) -> Place {
-    store.site.map_or(Place::Farm, Place::Site)
+    Ok(Place::of_site(store.site))
 }
 
 /// The vDisk, where the caller may change it and its versions.

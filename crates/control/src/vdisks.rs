@@ -10,7 +10,7 @@ use farm::model::{
 use farm::rules::Refusal;
 use farm::rules::files::{ImageFormat, file_name};
 use farm::rules::leases::{Conflict, stands};
-use farm::rules::permission::Action;
+use farm::rules::permission::{Action, Place};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -18,7 +18,7 @@ use crate::caller::Caller;
 use crate::error::{Code, ControlError};
 use crate::making::Making;
 use crate::marks;
-use crate::places::{changeable, is_free, reachable, store_folder, store_place};
+use crate::places::{changeable, is_free, reachable, store_folder};
 use crate::tasks::{Begun, Finish, Job, Running, begin_now, execute, record};
 use crate::versions;
 use crate::whole::Control;
@@ -60,7 +60,7 @@ pub fn create_blank(
     }
     let (task, made) = begin_now(control, by, |change| {
         let store: Stored<Store> = change.get(vdisk.store)?;
-        by.may(Action::Change, ObjectKind::Vdisk, store_place(&store))?;
+        by.may(Action::Change, ObjectKind::Vdisk, Place::of_site(store.site))?;
         let folder = store_folder(change, control.server(), &store)?;
         reachable(&folder)?;
         let made = change.create(vdisk.clone())?;
@@ -148,8 +148,8 @@ pub fn delete(
     files: Files,
 ) -> Result<(), ControlError> {
     let (revision, versions) = control.change(by, |change| {
-        let old = change.expect(vdisk, expected)?;
         changeable(change, by, vdisk)?;
+        let old = change.expect(vdisk, expected)?;
         unused(change, &old)?;
         let versions = change.versions(vdisk)?;
         if files == Files::Keep {

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use farm::catalogue::{Catalogue, CatalogueError, Change, Reader};
 use farm::model::{ServerId, Timestamp};
+use farm::rules::permission::Place;
 use farm::snapshot::{SharedSnapshot, Snapshot};
 
 use crate::caller::Caller;
@@ -104,6 +105,12 @@ impl Control {
     #[must_use]
     pub fn server(&self) -> ServerId {
         self.options.server
+    }
+
+    /// Where this server stands, as far as rights go.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        Place::of_site(self.snapshot().server(self.server()).map(|server| server.site))
     }
 
     /// What it was told.

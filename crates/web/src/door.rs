@@ -18,8 +18,6 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
 use axum::routing::{MethodFilter, any_service, get, on};
 use control::people::{Identity, Origin};
-use farm::model::{Id, ObjectKind};
-use farm::rules::permission::{Action, Place};
 use maud::Markup;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq as _;
@@ -29,6 +27,7 @@ use crate::answer::{Answer, Page, cookie, guard, html, see_other};
 use crate::ask::{Ask, Refusal};
 use crate::fields::Fields;
 use crate::frame::{self, Theme};
+use crate::markup::disabled;
 use crate::said::Said;
 use crate::{Console, assets, pages, paths};
 
@@ -119,36 +118,12 @@ impl Visit {
         self.ask.secret.as_deref().map(form_token).unwrap_or_default()
     }
 
-    /// Whether whoever looks may do this there; if not, why.
-    pub(crate) fn may(&self, action: Action, kind: ObjectKind, place: Place) -> Result<(), String> {
-        let Some(who) = &self.who else { return Err("nobody is logged in".to_owned()) };
-        who.caller.may(action, kind, place).map_err(|denied| denied.to_string())
-    }
-
-    /// Whether they may change things of this kind in the whole farm.
-    pub(crate) fn may_farm(&self, kind: ObjectKind) -> Result<(), String> {
-        self.may(Action::Change, kind, Place::Farm)
-    }
-
-    /// Where this server stands.
-    pub(crate) fn place_of_server(&self) -> Place {
-        let control = &self.console.control;
-        control.snapshot().server(control.server()).map_or(Place::Farm, |server| Place::Site(server.site))
-    }
-
-    /// Where a store is: what is done with its vDisks and their versions takes the right there.
-    pub(crate) fn place_of_store(&self, store: i64) -> Place {
-        let snapshot = self.console.control.snapshot();
-        let store = Id::new(store).ok().and_then(|id| snapshot.store(id));
-        store.and_then(|store| store.site).map_or(Place::Farm, Place::Site)
-    }
-
     /// A way to do something, or what stands in the way.
     #[allow(clippy::unused_self, reason = "what is allowed is asked of a visit")]
     pub(crate) fn button(&self, to: &str, label: &str, may: &Result<(), String>) -> Markup {
         maud::html! { @match may {
             Ok(()) => a.button href=(to) { (label) },
-            Err(why) => span.button.disabled aria-disabled="true" title=(why) { (label) span.unseen { ": " (why) } },
+            Err(why) => (disabled(label, why)),
         } }
     }
 

@@ -2,6 +2,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use farm::model::ObjectKind;
 use maud::{DOCTYPE, Markup, html};
 use serde::Deserialize;
 
@@ -75,6 +76,8 @@ pub(crate) struct Frame {
     theme: Theme,
     said: Option<Said>,
     here: String,
+    /// What makes new objects.
+    create: Markup,
 }
 
 #[derive(Deserialize)]
@@ -91,6 +94,10 @@ impl Frame {
             theme: visit.theme,
             said: visit.said.clone(),
             here: format!("{}{}", visit.path, visit.query.query()),
+            create: html! {
+                (visit.button("/devices/new", "+ Device", &visit.may_make(ObjectKind::Device))) " "
+                (visit.button("/vdisks/new", "+ vDisk", &visit.may_make(ObjectKind::Vdisk)))
+            },
         }
     }
 
@@ -119,10 +126,7 @@ impl Frame {
                 form.search action=(paths::SEARCH) role="search" {
                     input type="search" name="q" placeholder="Name, MAC, IP, UUID, vDisk" aria-label="Search the farm";
                 }
-                span.create {
-                    a.button href="/devices/new" { "+ Device" }
-                    a.button href="/vdisks/new" { "+ vDisk" }
-                }
+                span.create { (self.create) }
                 details.account {
                     summary { (name(user)) }
                     div {

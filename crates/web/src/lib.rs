@@ -3,6 +3,7 @@
 //! ```text
 //! request ──> door     whose session it is, that a form is ours, what every answer carries
 //!              └──> pages/*   data in, markup out: one file for each page
+//!                    ├── rights   what somebody may do where: what buttons ask, as the API does
 //!                    ├── ask      the REST API, in this process: every right, filter and message is its own
 //!                    └── board    what is shown live: boots and rates, read once however many look
 //! ```
@@ -45,6 +46,7 @@ mod pages;
 mod paths;
 mod profile;
 mod rates;
+mod rights;
 mod said;
 mod sight;
 mod wire;

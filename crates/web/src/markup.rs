@@ -99,6 +99,11 @@ pub(crate) fn link(to: &str, text: &str) -> Markup {
     html! { a href=(to) { (name(text)) } }
 }
 
+/// A button that cannot be pressed, and what stands in the way.
+pub(crate) fn disabled(label: &str, why: &str) -> Markup {
+    html! { span.button.disabled aria-disabled="true" title=(why) { (label) span.unseen { ": " (why) } } }
+}
+
 /// What state something is in: colour, and always a word as well.
 pub(crate) fn badge(tone: &'static str, word: &str) -> Markup {
     html! { span class={ "badge " (tone) } { (word) } }

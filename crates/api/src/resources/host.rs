@@ -4,7 +4,7 @@
 //! is audited before it is done.
 use control::{Code, ControlError};
 use farm::model::{Device, ObjectKind, Revision};
-use farm::rules::permission::{Action, Place};
+use farm::rules::permission::Action;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -86,15 +86,8 @@ struct LookBody {
     dhcp: bool,
 }
 
-/// Where this server stands.
-fn place(asked: &Asked<'_>) -> Place {
-    let control = asked.control();
-    let snapshot = control.snapshot();
-    snapshot.server(control.server()).map_or(Place::Farm, |server| Place::Site(server.site))
-}
-
 fn may(asked: &Asked<'_>, action: Action) -> Result<(), Problem> {
-    let place = place(asked);
+    let place = asked.control().place();
     Ok(asked.caller()?.may(action, ObjectKind::Server, place).map_err(ControlError::from)?)
 }
 

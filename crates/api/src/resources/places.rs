@@ -193,7 +193,7 @@ impl Resource for Stores {
     const PARAMETER: &'static str = "store";
 
     fn place(_: &mut Reader<'_>, store: &Store) -> Result<Place, ControlError> {
-        Ok(store.site.map_or(Place::Farm, Place::Site))
+        Ok(Place::of_site(store.site))
     }
 
     fn body(names: &mut Names, reader: &mut Reader<'_>, store: &Store) -> Result<StoreBody, ControlError> {

@@ -1,6 +1,6 @@
 //! How much room there is where a server keeps files, and how much of it the files of versions take.
 use control::{ControlError, Room, RoomBytes, usage};
-use farm::model::{ObjectKind, Store, Vdisk};
+use farm::model::{ObjectKind, Vdisk};
 use farm::rules::permission::{Action, Place};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -98,12 +98,11 @@ fn show(asked: &Asked<'_>) -> Result<Reply, Problem> {
     let caller = asked.caller()?;
     let rooms = asked.control().rooms();
     let snapshot = asked.control().snapshot();
-    let place = |store: &Store| store.site.map_or(Place::Farm, Place::Site);
     let seen = |room: &Room| match room.store {
         None => caller.may(Action::See, ObjectKind::Device, Place::Farm).is_ok(),
-        Some(id) => snapshot
-            .store(id)
-            .is_some_and(|store| caller.may(Action::See, ObjectKind::Store, place(store)).is_ok()),
+        Some(id) => snapshot.store(id).is_some_and(|store| {
+            caller.may(Action::See, ObjectKind::Store, Place::of_site(store.site)).is_ok()
+        }),
     };
     let seen: Vec<Room> = rooms.into_iter().filter(seen).collect();
     let items = asked.control().read(|reader| {

@@ -63,7 +63,7 @@ impl Resource for Views {
     const PARAMETER: &'static str = "view";
 
     fn place(_: &mut Reader<'_>, view: &View) -> Result<Place, ControlError> {
-        Ok(view.site.map_or(Place::Farm, Place::Site))
+        Ok(Place::of_site(view.site))
     }
 
     fn body(names: &mut Names, reader: &mut Reader<'_>, view: &View) -> Result<ViewBody, ControlError> {

@@ -18,7 +18,7 @@ use farm::model::{
     AccessMode, Description, FileName, ObjectKind, Store, StoreId, Stored, Task, Vdisk, VdiskId, VdiskName,
     VersionNumber,
 };
-use farm::rules::permission::Action;
+use farm::rules::permission::{Action, Place};
 
 pub(crate) use export::Export;
 pub(crate) use import::Import;
@@ -28,7 +28,7 @@ use addition::addition;
 
 use crate::caller::Caller;
 use crate::error::{Code, ControlError};
-use crate::places::{called, changeable, is_free, reachable, store_folder, store_place};
+use crate::places::{called, changeable, is_free, reachable, store_folder};
 use crate::tasks::{Begun, Job, record};
 use crate::whole::Control;
 
@@ -78,7 +78,7 @@ pub struct Importing {
 /// # Errors
 /// [`Code::BadValue`] with what is wrong in it, [`Code::FileFailed`] where there is none.
 pub fn look(control: &Control, by: &Caller, folder: &str) -> Result<Manifest, ControlError> {
-    by.may(Action::Change, ObjectKind::Vdisk, farm::rules::permission::Place::Farm)?;
+    by.may(Action::Change, ObjectKind::Vdisk, Place::Farm)?;
     Manifest::read(&exchange(control, by, folder)?)
 }
 
@@ -100,7 +100,7 @@ pub fn import(
     let description = what.description.clone().unwrap_or_else(|| manifest.description.clone());
     let task = control.change(by, |change| {
         let of: Stored<Store> = change.get(store)?;
-        by.may(Action::Change, ObjectKind::Vdisk, store_place(&of))?;
+        by.may(Action::Change, ObjectKind::Vdisk, Place::of_site(of.site))?;
         let folder = store_folder(change, control.server(), &of)?;
         reachable(&folder)?;
         let into = existing(change, store, &name)?;

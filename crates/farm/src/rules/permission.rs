@@ -27,6 +27,14 @@ pub enum Place {
     Collection(SiteId, CollectionId),
 }
 
+impl Place {
+    /// Of what belongs to a site, or else to the whole farm.
+    #[must_use]
+    pub fn of_site(site: Option<SiteId>) -> Self {
+        site.map_or(Self::Farm, Self::Site)
+    }
+}
+
 /// What an action takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needed {

@@ -128,6 +128,11 @@ impl Snapshot {
         self.collections.get(&id).map(AsRef::as_ref)
     }
 
+    /// All sites, in no order.
+    pub fn sites(&self) -> impl Iterator<Item = &Stored<Site>> {
+        self.sites.values().map(AsRef::as_ref)
+    }
+
     /// All servers, in no order.
     pub fn servers(&self) -> impl Iterator<Item = &Stored<Server>> {
         self.servers.values().map(AsRef::as_ref)

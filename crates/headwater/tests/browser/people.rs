@@ -35,6 +35,56 @@ fn roles_are_respected_and_what_is_not_allowed_says_why() {
 }
 
 #[test]
+fn administrator_of_a_site_makes_a_device_there_and_is_told_why_the_farm_is_not_theirs() {
+    let place = Place::new();
+    let admin = place.admin();
+    place.site.headwater(&["site", "create", "Branch"]);
+    place.site.headwater(&["collection", "create", "shop", "site=Branch"]);
+    admin.go("/users/new");
+    admin.fill("name", "bea");
+    admin.fill("password", PASSWORD);
+    admin.press("Make");
+    admin.sees(&["Made user bea."]);
+    place.site.headwater(&["user", "grant", "bea", "administrator", "--site", "Branch"]);
+
+    let bea = place.browser();
+    bea.go("/devices");
+    log_in(&bea, "bea", PASSWORD);
+    bea.fill("old", PASSWORD);
+    bea.fill("new", "another-horse-battery");
+    bea.fill("again", "another-horse-battery");
+    bea.press("Change password");
+    bea.sees(&["The password was changed."]);
+    bea.press("+ Device");
+    bea.arrives_at("/devices/new");
+    let offered = "[...document.querySelectorAll('select[name=collection] option')].map((one) => one.text.trim()).join()";
+    bea.until(&format!("{offered} === '–,Branch/shop'"));
+    bea.fill("name", "shop-01");
+    bea.choose("collection", "Branch/shop");
+    bea.press("Make");
+    bea.sees(&["Made device shop-01."]);
+    bea.go("/collections");
+    // Not the place of that name in the navigation.
+    bea.until("document.querySelector('main tbody a').click() === undefined");
+    bea.sees(&["What was changed, and by whom"]);
+    bea.press("Edit");
+    bea.fill("description", "behind the counter");
+    bea.press("Change");
+    bea.sees(&["Changed.", "behind the counter"]);
+    let why = "[...document.querySelectorAll('main [aria-disabled=true]')].map((one) => one.title).join()";
+    for page in ["/sites", "/stores"] {
+        bea.go(page);
+        bea.until("document.querySelector('main h1')");
+        let may = page == "/stores";
+        bea.until(&format!("{why}.includes('administrator in the whole farm') === {}", !may));
+        bea.until(&format!("!!document.querySelector('main a[href=\"{page}/new\"]') === {may}"));
+    }
+    bea.go("/devices/import");
+    bea.sees(&["This is not allowed", "administrator in the whole farm"]);
+    assert!(place.site.headwater(&["device", "show", "shop-01"]).contains("shop"));
+}
+
+#[test]
 fn form_that_comes_second_shows_both_values_and_writes_neither() {
     let place = Place::new();
     let admin = place.admin();

@@ -16,7 +16,7 @@ use crate::ask::Refusal;
 use crate::boot::Boot;
 use crate::door::{Route, Visit};
 use crate::fields::encode;
-use crate::markup::{badge, link, milliseconds, name, status_badge, token, visible};
+use crate::markup::{badge, disabled, link, milliseconds, name, status_badge, token, visible};
 use crate::paths;
 use crate::rates::{DeviceRates, series};
 use crate::wire::Device;
@@ -86,7 +86,10 @@ fn whole(data: &Data, path: &str) -> Markup {
                 @if device.disabled { " " (badge("calm", "disabled")) } }
             @if let Some(description) = &device.description { p { (visible(description)) } }
             div.actions {
-                @if data.may_change.is_ok() { a.button href=(format!("/devices/{}/edit", device.id)) { "Edit" } }
+                @match &data.may_change {
+                    Ok(()) => a.button href=(format!("/devices/{}/edit", device.id)) { "Edit" },
+                    Err(why) => (disabled("Edit", why)),
+                }
                 (buttons(data))
             }
             section.panel { h2 { "Last 24 hours" } (strip(data.boots.iter().flatten())) p.axis.small { span { "24 hours ago" } span { "now" } } }
@@ -116,7 +119,7 @@ fn buttons(data: &Data) -> Markup {
                     input type="hidden" name="back" value=(paths::device(device.id));
                     button name="what" value=(what) { (label) }
                 },
-                Err(why) => span.button.disabled aria-disabled="true" title=(why) { (label) span.unseen { ": " (why) } },
+                Err(why) => (disabled(label, why)),
             }
         }
     };

@@ -7,6 +7,7 @@ use api::live::DeviceStatus;
 use axum::http::{Method, StatusCode};
 use farm::filter::{Filter, Operator, Term};
 use farm::model::ObjectKind;
+use farm::rules::permission::Action;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
@@ -19,7 +20,7 @@ use crate::boot::Boot;
 use crate::commands;
 use crate::door::{Route, Visit, next};
 use crate::fields::Fields;
-use crate::markup::{badge, link, name, same_as, several, status_badge, token, visible};
+use crate::markup::{badge, disabled, link, name, same_as, several, status_badge, token, visible};
 use crate::paths;
 use crate::said::Said;
 use crate::wire::{Device, List, Named};
@@ -47,6 +48,11 @@ struct Data {
     boots: HashMap<String, Vec<Arc<Boot>>>,
     vdisks: Vec<Named>,
     collections: Vec<Named>,
+    /// The collections that they may move devices to.
+    into: Vec<Named>,
+    /// Whether there are devices that they may run; if not, why.
+    may_operate: Result<(), String>,
+    may_change: Result<(), String>,
     query: Fields,
     token: String,
     /// Why the filter meant nothing.
@@ -71,7 +77,23 @@ impl Data {
         let (query, token) = (visit.query.clone(), visit.token());
         let names: HashSet<&str> = devices.items.iter().map(|device| device.name.as_str()).collect();
         let boots = visit.console.board.boots_of(&names, DAY);
-        Ok(Self { devices, statuses, boots, vdisks, collections, query, token, bad_filter })
+        let into = |collection: &&Named| visit.may_make_in(ObjectKind::Device, Some(collection.id)).is_ok();
+        let into = collections.iter().filter(into).cloned().collect();
+        let may_operate = visit.may_somewhere(Action::Operate, ObjectKind::Device);
+        let may_change = visit.may_make(ObjectKind::Device);
+        Ok(Self {
+            devices,
+            statuses,
+            boots,
+            vdisks,
+            collections,
+            into,
+            may_operate,
+            may_change,
+            query,
+            token,
+            bad_filter,
+        })
     }
 
     /// The address of the table with another field.
@@ -174,7 +196,7 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
     let data = Data::of(&visit).await?;
     let body = html! {
         h1 { "Devices" }
-        p.actions { (visit.button("/devices/new", "New device", &visit.may_farm(ObjectKind::Device))) (visit.button("/devices/import", "Devices from a table", &visit.may_farm(ObjectKind::Device))) a.button href="/devices/export" { "Export" } }
+        p.actions { (visit.button("/devices/new", "New device", &visit.may_make(ObjectKind::Device))) (visit.button("/devices/import", "Devices from a table", &super::devices_import::may(&visit))) a.button href="/devices/export" { "Export" } }
         (filters(&data))
         (table(&data))
     };
@@ -274,21 +296,28 @@ fn row(data: &Data, device: &Device) -> Markup {
 fn bulk(data: &Data) -> Markup {
     html! { fieldset.bulk { legend { "With marked devices" }
         select name="what" aria-label="What to do" {
-            option value="assign" { "assign the vDisk" }
-            option value="move" { "move to the collection" }
-            option value="enable" { "enable" }
-            option value="disable" { "disable" }
+            @if data.may_change.is_ok() {
+                option value="assign" { "assign the vDisk" }
+                option value="move" { "move to the collection" }
+                option value="enable" { "enable" }
+                option value="disable" { "disable" }
+            }
             option value="wake" { "wake" }
             option value="reboot" { "restart" }
             option value="shutdown" { "shut down" }
             option value="message" { "show a message" }
             option value="reset" { "forget the boot, end sessions" }
-            option value="delete" { "delete" }
+            @if data.may_change.is_ok() { option value="delete" { "delete" } }
         }
+        @if data.may_change.is_ok() {
         select name="vdisk" aria-label="vDisk to assign" { option value="" { "– vDisk –" } @for vdisk in &data.vdisks { option value=(vdisk.id) { (visible(&vdisk.full())) } } }
-        select name="collection" aria-label="Collection to move to" { option value="" { "– collection –" } @for collection in &data.collections { option value=(collection.id) { (visible(&collection.full())) } } }
+        select name="collection" aria-label="Collection to move to" { option value="" { "– collection –" } @for collection in &data.into { option value=(collection.id) { (visible(&collection.full())) } } }
+        }
         input name="text" aria-label="Message to show" placeholder="– message –" maxlength=(MAX_MESSAGE_CHARS);
-        button { "Go on…" }
+        @match &data.may_operate {
+            Ok(()) => button { "Go on…" },
+            Err(why) => (disabled("Go on…", why)),
+        }
     } }
 }
 

@@ -1,6 +1,7 @@
 //! New devices by a table: it is looked at first, and what is wrong is told row by row; nothing is made before all is right.
 use axum::http::StatusCode;
 use farm::model::ObjectKind;
+use farm::rules::permission::{Action, Place};
 use maud::{Markup, html};
 use serde::Deserialize;
 
@@ -10,6 +11,7 @@ use crate::door::{Route, Visit};
 use crate::fields::Fields;
 use crate::markup::{several, token, visible};
 use crate::paths;
+use crate::rights::or_refuse;
 use crate::said::Said;
 
 /// The most rows that are told of; who has more mends these first.
@@ -54,8 +56,13 @@ enum Looked {
     Bad(Box<Refusal>),
 }
 
+/// Whether they may: a table may name any device in any place.
+pub(super) fn may(visit: &Visit) -> Result<(), String> {
+    visit.may(Action::Change, ObjectKind::Device, Place::Farm)
+}
+
 async fn page(visit: Visit) -> Result<Answer, Refusal> {
-    visit.may_farm(ObjectKind::Device).map_err(|why| Refusal::new(StatusCode::FORBIDDEN, why))?;
+    or_refuse(may(&visit))?;
     Ok(shown(&visit, &Looked::NotYet))
 }
 

@@ -35,7 +35,7 @@ struct Latest {
 }
 
 async fn page(visit: Visit) -> Result<Answer, Refusal> {
-    let may = visit.may(Action::Operate, ObjectKind::Server, visit.place_of_server());
+    let may = visit.may(Action::Operate, ObjectKind::Server, visit.console.control.place());
     let latest = match &may {
         Ok(()) => visit.ask.get::<Latest>(API).await?.report,
         Err(_) => None,

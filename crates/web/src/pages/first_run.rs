@@ -1,5 +1,7 @@
 //! The first run: what it takes from an empty farm to a machine that boots, each step where it can be done at once.
 use axum::http::{Method, StatusCode};
+use farm::model::ObjectKind;
+use farm::rules::permission::{Action, Place};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
@@ -17,36 +19,51 @@ pub(super) fn all() -> Vec<Route> {
 }
 
 /// What there is already.
-struct Data {
+struct Data<'a> {
+    visit: &'a Visit,
     farm: Option<String>,
     sites: Vec<Named>,
+    /// Those in which they may make collections.
+    sites_for_collections: Vec<Named>,
     servers: Vec<Named>,
     stores: u64,
     collections: u64,
     vdisks: u64,
     devices: u64,
     failed: Option<Refusal>,
-    token: String,
 }
 
-impl Data {
-    async fn of(visit: &Visit, failed: Option<Refusal>) -> Result<Self, Refusal> {
+impl Data<'_> {
+    /// What sends a form, or what stands in the way.
+    fn send(&self, label: &str, done: bool, may: &Result<(), String>) -> Markup {
+        match may {
+            Ok(()) => html! { button.primary[!done] { (label) } },
+            denied => self.visit.button("", label, denied),
+        }
+    }
+}
+
+impl<'a> Data<'a> {
+    async fn of(visit: &'a Visit, failed: Option<Refusal>) -> Result<Self, Refusal> {
         let farm = match visit.ask.get::<Value>("/v1/farm").await {
             Ok(farm) => farm.get("name").and_then(Value::as_str).map(str::to_owned),
             Err(refusal) if refusal.status == StatusCode::NOT_FOUND => None,
             Err(refusal) => return Err(refusal),
         };
         let ask = &visit.ask;
+        let sites = ask.get::<List<Named>>("/v1/sites?sort=name&limit=500").await?.items;
+        let inside = |site: &&Named| visit.may_make_in(ObjectKind::Collection, Some(site.id)).is_ok();
         Ok(Self {
+            visit,
             farm,
-            sites: ask.get::<List<Named>>("/v1/sites?sort=name&limit=500").await?.items,
+            sites_for_collections: sites.iter().filter(inside).cloned().collect(),
+            sites,
             servers: ask.get::<List<Named>>("/v1/servers?sort=name&limit=500").await?.items,
             stores: count(ask, "stores").await,
             collections: count(ask, "collections").await,
             vdisks: count(ask, "vdisks").await,
             devices: count(ask, "devices").await,
             failed,
-            token: visit.token(),
         })
     }
 }
@@ -60,7 +77,7 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
     Ok(Page::new("First run", "Set up", whole(&data)).into())
 }
 
-fn whole(data: &Data) -> Markup {
+fn whole(data: &Data<'_>) -> Markup {
     html! {
         h1 { "Set up the farm" }
         @if let Some(failed) = &data.failed { p.said.bad role="alert" { (visible(&failed.answer.message)) @if let Some(hint) = &failed.answer.hint { " " (visible(hint)) } } }
@@ -86,39 +103,40 @@ fn step_of(label: &str, done: bool, body: &Markup) -> Markup {
     } }
 }
 
-fn form(data: &Data, step: &str, body: &Markup) -> Markup {
+fn form(data: &Data<'_>, step: &str, body: &Markup) -> Markup {
     html! { form.inline method="post" action=(paths::FIRST_RUN) {
-        (token(&data.token))
+        (token(&data.visit.token()))
         input type="hidden" name="step" value=(step);
         (body)
     } }
 }
 
-fn farm_form(data: &Data) -> Markup {
+fn farm_form(data: &Data<'_>) -> Markup {
     let (called, button, command) = match &data.farm {
         Some(name) => (name.as_str(), "Rename it", commands::RENAME_FARM),
         None => ("", "Name it", commands::NAME_FARM),
     };
     let body = html! {
         label { "What is the farm to be called?" input name="name" required value=(called); }
-        button.primary[data.farm.is_none()] { (button) }
+        (data.send(button, data.farm.is_some(), &data.visit.may(Action::Change, ObjectKind::Farm, Place::Farm)))
     };
     html! { (form(data, "farm", &body)) (same_as(command)) }
 }
 
-fn place_links(data: &Data) -> Markup {
+fn place_links(data: &Data<'_>) -> Markup {
     html! { p {
-        @if data.sites.is_empty() { a.button href="/sites/new" { "New site" } " " } @else { (several(data.sites.len() as u64, "site")) ", " }
-        @if data.servers.is_empty() { a.button href="/servers/new" { "New server" } } @else { (several(data.servers.len() as u64, "server")) }
+        @if data.sites.is_empty() { (data.visit.button("/sites/new", "New site", &data.visit.may_make(ObjectKind::Site))) " " } @else { (several(data.sites.len() as u64, "site")) ", " }
+        @if data.servers.is_empty() { (data.visit.button("/servers/new", "New server", &data.visit.may_make(ObjectKind::Server))) } @else { (several(data.servers.len() as u64, "server")) }
     } }
 }
 
-fn store_form(data: &Data) -> Markup {
+fn store_form(data: &Data<'_>) -> Markup {
     let body = html! {
         label { "Store" input name="name" required value="images"; }
         label { "Folder" input name="path" required placeholder="/srv/images"; }
         label { "on server" select name="server" { @for server in &data.servers { option value=(server.id) { (visible(&server.name)) } } } }
-        button.primary[data.stores == 0] { "Make the store" }
+        // It is of the whole farm: one of a site is made on the page of the stores.
+        (data.send("Make the store", data.stores > 0, &data.visit.may_make_in(ObjectKind::Store, None)))
     };
     html! {
         @if data.stores > 0 { p { a href="/stores" { (several(data.stores, "store")) } } }
@@ -127,18 +145,18 @@ fn store_form(data: &Data) -> Markup {
     }
 }
 
-fn vdisk_links(data: &Data) -> Markup {
+fn vdisk_links(data: &Data<'_>) -> Markup {
     html! {
         @if data.vdisks > 0 { p { a href=(paths::VDISKS) { (several(data.vdisks, "vDisk")) } } }
-        @if data.stores == 0 { p { "It takes a store first." } } @else { (super::images::ways("")) }
+        @if data.stores == 0 { p { "It takes a store first." } } @else { (super::images::ways(data.visit, "")) }
     }
 }
 
-fn collection_form(data: &Data) -> Markup {
+fn collection_form(data: &Data<'_>) -> Markup {
     let body = html! {
         label { "Collection" input name="name" required placeholder="lab"; }
-        label { "in site" select name="site" { @for site in &data.sites { option value=(site.id) { (visible(&site.name)) } } } }
-        button.primary[data.collections == 0] { "Make the collection" }
+        label { "in site" select name="site" { @for site in &data.sites_for_collections { option value=(site.id) { (visible(&site.name)) } } } }
+        (data.send("Make the collection", data.collections > 0, &data.visit.may_make(ObjectKind::Collection)))
     };
     html! {
         @if data.collections > 0 { p { a href="/collections" { (several(data.collections, "collection")) } } }
@@ -147,11 +165,11 @@ fn collection_form(data: &Data) -> Markup {
     }
 }
 
-fn device_links(data: &Data) -> Markup {
+fn device_links(data: &Data<'_>) -> Markup {
     html! {
         @if data.devices > 0 { p { a href=(paths::DEVICES) { (several(data.devices, "device")) } } }
         @if data.collections == 0 { p { "They take a collection first." } }
-        @else { p { a.button href="/devices/new" { "New device" } " " a.button href="/devices/import" { "Devices from a table" } } }
+        @else { p { (data.visit.button("/devices/new", "New device", &data.visit.may_make(ObjectKind::Device))) " " (data.visit.button("/devices/import", "Devices from a table", &super::devices_import::may(data.visit))) } }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! What would be made is shown first, and of every other file why not; then it is done, in one transaction.
 use axum::http::{Method, StatusCode};
+use farm::model::ObjectKind;
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,6 +13,7 @@ use crate::door::{Route, Visit};
 use crate::fields::{Fields, encode};
 use crate::markup::{badge, bytes, name, same_as, several, token, visible};
 use crate::paths;
+use crate::rights::or_refuse;
 use crate::said::Said;
 use crate::wire::{List, Named};
 
@@ -37,10 +39,11 @@ pub(super) fn all() -> Vec<Route> {
 }
 
 /// The ways in which a vDisk comes to be, with the one that is shown.
-pub(super) fn ways(here: &str) -> Markup {
+pub(super) fn ways(visit: &Visit, here: &str) -> Markup {
+    let may = visit.may_make(ObjectKind::Vdisk);
     let ways = [("/vdisks/new", "An empty disk"), (UPLOAD, "Upload an image"), (ADOPT, "Images in a store")];
     html! { ul.ways aria-label="How the vDisk comes to be" { @for (to, label) in ways {
-        li { a.button href=(to) aria-current=[(to == here).then_some("page")] { (label) } }
+        li { @match &may { Ok(()) => a.button href=(to) aria-current=[(to == here).then_some("page")] { (label) }, denied => (visit.button(to, label, denied)) } }
     } } }
 }
 
@@ -79,12 +82,16 @@ struct Finding {
 }
 
 async fn adopt_page(visit: Visit) -> Result<Answer, Refusal> {
+    or_refuse(visit.may_make(ObjectKind::Vdisk))?;
     let asked = visit.query.clone();
     adoption(&visit, &asked, None).await
 }
 
-async fn stores(visit: &Visit) -> Result<Vec<Named>, Refusal> {
-    Ok(visit.ask.get::<List<Named>>("/v1/stores?sort=name&limit=500").await?.items)
+/// The stores that they may put images into.
+pub(super) async fn stores(visit: &Visit) -> Result<Vec<Named>, Refusal> {
+    let mut stores = visit.ask.get::<List<Named>>("/v1/stores?sort=name&limit=500").await?.items;
+    stores.retain(|store| visit.may_make_in(ObjectKind::Vdisk, Some(store.id)).is_ok());
+    Ok(stores)
 }
 
 /// The page, with what the chosen store holds; `failed` is what came of trying.
@@ -98,7 +105,7 @@ async fn adoption(visit: &Visit, asked: &Fields, failed: Option<Refusal>) -> Res
     let status = failed.as_ref().map_or(StatusCode::OK, |failed| failed.status);
     let body = html! {
         h1 { "Images in a store" }
-        (ways(ADOPT))
+        (ways(visit, ADOPT))
         @if let Some(failed) = &failed { p.said.bad role="alert" { (visible(&failed.answer.message)) @if let Some(hint) = &failed.answer.hint { " " (visible(hint)) } } }
         form.filters action=(ADOPT) {
             label { "Store" (select_store(&stores, asked.get("store"))) }
@@ -217,10 +224,11 @@ async fn import(visit: Visit) -> Result<Answer, Refusal> {
 }
 
 async fn upload_page(visit: Visit) -> Result<Answer, Refusal> {
+    or_refuse(visit.may_make(ObjectKind::Vdisk))?;
     let stores = stores(&visit).await?;
     let body = html! {
         h1 { "Upload an image" }
-        (ways(UPLOAD))
+        (ways(&visit, UPLOAD))
         p { "A VHDX or VHD file goes into a store in parts. If it is broken off, choose the same file again: it goes on where it was." }
         form.stack #upload data-then=(ADOPT) {
             (token(&visit.token()))

@@ -33,7 +33,7 @@ pub(super) fn to_break(lock: &Lock) -> String {
 /// Whether they may break it, as the API decides: where the vDisk is.
 pub(super) fn may_break(visit: &Visit, lock: &Lock) -> Result<(), String> {
     let site = lock.site.as_ref().and_then(|site| Id::new(site.id).ok());
-    visit.may(Action::Change, ObjectKind::Lease, site.map_or(Place::Farm, Place::Site))
+    visit.may(Action::Change, ObjectKind::Lease, Place::of_site(site))
 }
 
 async fn lock(visit: &Visit) -> Result<Lock, Refusal> {

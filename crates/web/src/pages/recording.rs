@@ -202,7 +202,7 @@ async fn of_vdisk(visit: Visit) -> Result<Answer, Refusal> {
 fn how(visit: &Visit, vdisk: &Vdisk) -> Markup {
     let devices =
         format!("{}{}", paths::DEVICES, Fields::from([("vdisk", vdisk.id.to_string().as_str())]).query());
-    let may = visit.may(Action::Operate, ObjectKind::Device, Place::Farm);
+    let may = visit.may_somewhere(Action::Operate, ObjectKind::Device);
     html! { section.panel {
         p { "Of the devices that run it now, none was recorded since this server started." }
         p { "On the page of " a href=(devices) { "one of its devices" } ", choose “Record the next boot” and start the device: its reads then stand here as a map of the disk." }

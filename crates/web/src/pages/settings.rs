@@ -39,7 +39,7 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
 
 /// Whether whoever looks may change what is this server's own.
 pub(super) fn may(visit: &Visit) -> Result<(), String> {
-    visit.may(Action::Change, ObjectKind::Server, visit.place_of_server())
+    visit.may(Action::Change, ObjectKind::Server, visit.console.control.place())
 }
 
 fn whole(visit: &Visit, settings: &SettingsStatus, sent: Option<&Sent>) -> Markup {

@@ -3,7 +3,6 @@ use std::sync::Arc;
 
 use axum::http::{Method, StatusCode};
 use farm::model::ObjectKind;
-use farm::rules::permission::Action;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
@@ -18,6 +17,7 @@ use crate::door::{Route, Visit};
 use crate::fields::{Fields, encode};
 use crate::markup::{badge, bytes, link, moment, name, same_as, several, token, visible};
 use crate::paths;
+use crate::rights::or_refuse;
 use crate::said::Said;
 use crate::wire::{List, Vdisk, Version};
 
@@ -64,7 +64,7 @@ impl Data {
 
     /// Whether they may change it and its versions, as the API decides: where its store is.
     fn may(&self, visit: &Visit) -> Result<(), String> {
-        visit.may(Action::Change, ObjectKind::Version, visit.place_of_store(self.vdisk.store.id))
+        visit.may_make_in(ObjectKind::Version, Some(self.vdisk.store.id))
     }
 
     /// The devices that run a version now.
@@ -326,6 +326,7 @@ impl Step {
 
 async fn ask(visit: Visit) -> Result<Answer, Refusal> {
     let data = Data::of(&visit).await?;
+    or_refuse(data.may(&visit))?;
     let step = Step::of(&data, visit.query.get("what"), visit.query.get("version"))?;
     Ok(dialog(&visit, &data, &step, &visit.query, &html! {}))
 }

@@ -3,6 +3,7 @@ use std::collections::HashMap;
 
 use axum::http::Method;
 use control::Code;
+use farm::model::ObjectKind;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
@@ -13,8 +14,9 @@ use crate::door::{Route, Visit};
 use crate::fields::Fields;
 use crate::markup::{badge, bytes, link, name, same_as, several, token, visible};
 use crate::paths;
+use crate::rights::or_refuse;
 use crate::said::Said;
-use crate::wire::{List, Named, Vdisk, VdiskSummary};
+use crate::wire::{List, Vdisk, VdiskSummary};
 
 /// How many stand on a page.
 const ON_PAGE: usize = 100;
@@ -68,7 +70,7 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
             label.wide { "Filter" input name="filter" value=(visit.query.get("filter")) placeholder=r#"store = images and mode = standard"#; }
             span.buttons { button.primary { "Filter" } " " a.button href=(paths::VDISKS) { "Clear" } }
         }
-        p.small { (several(vdisks.total, "vDisk")) " " (visit.button("/vdisks/new", "New vDisk", &visit.may_farm(farm::model::ObjectKind::Vdisk))) " " a href=(format!("/vdisks/export{}", Fields::from([("filter", visit.query.get("filter"))]).query())) { "Export" } }
+        p.small { (several(vdisks.total, "vDisk")) " " (visit.button("/vdisks/new", "New vDisk", &visit.may_make(ObjectKind::Vdisk))) " " a href=(format!("/vdisks/export{}", Fields::from([("filter", visit.query.get("filter"))]).query())) { "Export" } }
         div.table #vdisks hx-get=(visit.here_with("", "")) hx-select="#vdisks" hx-trigger="hw:change from:body, hw:boot from:body" hx-swap="outerHTML" {
             table { thead { tr { th { "Name" } th { "Store" } th { "Versions" } th { "Disk" } th { "Files" } th { "Running" } th { "Write cache" } } }
                 tbody { @for vdisk in &vdisks.items { (row(vdisk, summaries.get(&vdisk.id), runs(vdisk))) } } }
@@ -105,15 +107,16 @@ pub(super) fn access(access: &str) -> Markup {
 }
 
 async fn new_page(visit: Visit) -> Result<Answer, Refusal> {
+    or_refuse(visit.may_make(ObjectKind::Vdisk))?;
     new_form(&visit, None).await
 }
 
 async fn new_form(visit: &Visit, failed: Option<Refusal>) -> Result<Answer, Refusal> {
-    let stores = visit.ask.get::<List<Named>>("/v1/stores?sort=name&limit=500").await?.items;
+    let stores = super::images::stores(visit).await?;
     let form = &visit.form;
     let body = html! {
         h1 { "New vDisk" }
-        (super::images::ways("/vdisks/new"))
+        (super::images::ways(visit, "/vdisks/new"))
         @if let Some(failed) = &failed { p.said.bad role="alert" { (visible(&failed.answer.message)) } }
         form.stack method="post" action="/vdisks/new" data-command=(commands::BLANK) {
             (token(&visit.token()))

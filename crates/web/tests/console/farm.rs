@@ -144,10 +144,18 @@ impl Farm {
 
     /// A user with a role in the whole farm, or in a collection.
     pub(crate) async fn user(&self, name: &str, role: &str, collection: Option<&str>) {
+        self.user_with(name, &json!({"user": name, "role": role, "collection": collection})).await;
+    }
+
+    /// A user with a role in a site.
+    pub(crate) async fn user_of_site(&self, name: &str, role: &str, site: &str) {
+        self.user_with(name, &json!({"user": name, "role": role, "site": site})).await;
+    }
+
+    async fn user_with(&self, name: &str, grant: &Value) {
         let user = json!({"name": name, "password": PASSWORD, "must_change_password": false});
         self.root(Method::POST, "/v1/users", &user).await;
-        let grant = json!({"user": name, "role": role, "collection": collection});
-        self.root(Method::POST, "/v1/grants", &grant).await;
+        self.root(Method::POST, "/v1/grants", grant).await;
     }
 
     /// The folder of a store that is there, "local".
@@ -229,6 +237,15 @@ impl Browser {
 
     pub(crate) async fn get(&mut self, path: &str) -> Seen {
         self.send(Method::GET, path, &[], String::new()).await
+    }
+
+    /// What the REST API says to whoever is logged in.
+    pub(crate) async fn api(&mut self, method: Method, path: &str, content_type: &str, body: String) -> Seen {
+        let session = self.cookies.iter().find(|(name, _)| name == "__Host-headwater");
+        let bearer = format!("Bearer {}", session.unwrap().1);
+        let headers =
+            [("authorization", bearer.as_str()), ("content-type", content_type), ("if-match", "\"999999\"")];
+        self.send(method, path, &headers, body).await
     }
 
     /// As htmx asks.

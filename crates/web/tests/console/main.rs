@@ -5,6 +5,7 @@ mod door;
 mod farm;
 mod host;
 mod objects;
+mod rights;
 mod shown;
 mod snapshots;
 mod vdisks;

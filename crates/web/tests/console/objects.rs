@@ -2,7 +2,7 @@
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::farm::{Browser, Farm, PASSWORD};
+use crate::farm::{Browser, Farm};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_list_is_shown_and_every_kind_tells_of_its_objects() {
@@ -275,10 +275,7 @@ async fn lock_that_keeps_others_out_is_shown_and_broken_with_a_reason_for_the_au
 async fn lock_is_broken_by_administrators_of_the_site_that_its_store_is_in() {
     let farm = Farm::new().await;
     let fence = farm.lock();
-    let user = json!({"name": "carl", "password": PASSWORD, "must_change_password": false});
-    farm.root(Method::POST, "/v1/users", &user).await;
-    let grant = json!({"user": "carl", "role": "administrator", "site": "Main"});
-    farm.root(Method::POST, "/v1/grants", &grant).await;
+    farm.user_of_site("carl", "administrator", "Main").await;
     let mut carl = farm.browser("carl").await;
     let (page, to) = (format!("/locks/{fence}"), format!("/locks/{fence}/break"));
     carl.get(&page).await.shows(&["administrator in the whole farm"]);

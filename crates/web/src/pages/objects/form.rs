@@ -7,13 +7,14 @@ use serde_json::{Map, Value, json};
 use super::list::kind;
 use super::{Field, FormField, Input, Kind, told};
 use crate::answer::{Answer, Page};
-use crate::ask::{Ask, Refusal};
+use crate::ask::Refusal;
 use crate::commands;
 use crate::conflict::{self, Conflict, LastChange, was};
 use crate::door::Visit;
 use crate::fields::{Fields, encode, exact, size};
 use crate::markup::{name, same_as, several, token, visible};
 use crate::paths;
+use crate::rights::{Within, or_refuse};
 use crate::said::Said;
 use crate::wire::{List, Named};
 
@@ -37,6 +38,8 @@ struct Data {
     was: Fields,
     revision: String,
     choices: Vec<(&'static str, Vec<Named>)>,
+    /// Whether it is offered to lie in no place but the farm.
+    may_be_nowhere: bool,
     failed: Option<Refusal>,
     conflicts: Vec<Conflict>,
     by: Option<LastChange>,
@@ -51,6 +54,7 @@ impl Data {
 }
 
 pub(super) async fn new_page(visit: Visit) -> Result<Answer, Refusal> {
+    or_refuse(visit.may_make(kind(&visit)?.object))?;
     let data = new_form(&visit, visit.query.clone(), None).await?;
     Ok(page(&data, StatusCode::OK))
 }
@@ -65,7 +69,8 @@ async fn new_form(visit: &Visit, values: Fields, failed: Option<Refusal>) -> Res
         values,
         was: Fields::default(),
         revision: String::new(),
-        choices: choices(&visit.ask, kind).await,
+        choices: choices(visit, kind, &Fields::default()).await,
+        may_be_nowhere: may_be_nowhere(visit, kind, None),
         failed,
         conflicts: Vec::new(),
         by: None,
@@ -116,6 +121,7 @@ async fn object(visit: &Visit, kind: &Kind) -> Result<Value, Refusal> {
 pub(super) async fn edit_page(visit: Visit) -> Result<Answer, Refusal> {
     let kind = kind(&visit)?;
     let object = object(&visit, kind).await?;
+    or_refuse(visit.may_change(kind.object, &object))?;
     let values = held(kind, &object);
     Ok(page(&edit_form(&visit, kind, &object, values, None).await, StatusCode::OK))
 }
@@ -127,15 +133,17 @@ async fn edit_form(
     values: Fields,
     failed: Option<Refusal>,
 ) -> Data {
+    let was = held(kind, object);
     Data {
         kind,
         action: visit.path.clone(),
         of: Some(object.get("name").map_or_else(|| visit.parameter("object").to_owned(), told)),
         called: commands::name_of(object),
         values,
-        was: held(kind, object),
         revision: object.get("revision").map(told).unwrap_or_default(),
-        choices: choices(&visit.ask, kind).await,
+        choices: choices(visit, kind, &was).await,
+        may_be_nowhere: may_be_nowhere(visit, kind, Some(&was)),
+        was,
         failed,
         conflicts: Vec::new(),
         by: None,
@@ -327,8 +335,9 @@ fn value(field: &Field, text: &str) -> Result<Value, Refusal> {
     })
 }
 
-/// What fields offer to choose from; what cannot be read is not offered.
-async fn choices(ask: &Ask, kind: &Kind) -> Vec<(&'static str, Vec<Named>)> {
+/// What fields offer to choose from; what cannot be read is not offered, and neither is a place in which they may not make
+/// objects of the kind. `held` is what the object holds now, which stays.
+async fn choices(visit: &Visit, kind: &Kind, held: &Fields) -> Vec<(&'static str, Vec<Named>)> {
     let mut choices: Vec<(&'static str, Vec<Named>)> = Vec::new();
     for field in kind.fields {
         let of = match field.input {
@@ -336,12 +345,27 @@ async fn choices(ask: &Ask, kind: &Kind) -> Vec<(&'static str, Vec<Named>)> {
             Input::Disk => "vdisks",
             _ => continue,
         };
-        if !choices.iter().any(|(known, _)| *known == of) {
-            let found = ask.get::<List<Named>>(&format!("/v1/{of}?sort=name&limit={MAX_CHOICES}")).await;
-            choices.push((of, found.unwrap_or_default().items));
+        if choices.iter().any(|(known, _)| *known == of) {
+            continue;
         }
+        let found = visit.ask.get::<List<Named>>(&format!("/v1/{of}?sort=name&limit={MAX_CHOICES}")).await;
+        let mut found = found.unwrap_or_default().items;
+        if of == Within::of(kind.object).list() {
+            found.retain(|named| {
+                held.get(field.name) == named.id.to_string()
+                    || visit.may_make_in(kind.object, Some(named.id)).is_ok()
+            });
+        }
+        choices.push((of, found));
     }
     choices
+}
+
+/// Whether the object may lie in no place but the farm: a field that must be filled in is empty at first for all.
+fn may_be_nowhere(visit: &Visit, kind: &Kind, held: Option<&Fields>) -> bool {
+    Within::of(kind.object) != Within::SiteOrFarm
+        || held.is_some_and(|held| held.get("site").is_empty())
+        || visit.may_make_in(kind.object, None).is_ok()
 }
 
 fn page(data: &Data, status: StatusCode) -> Answer {
@@ -395,7 +419,7 @@ fn input(data: &Data, field: &Field) -> Markup {
     };
     let select = |of: &str| {
         html! {
-            select name=(field.name) aria-invalid=[bad] data-key=[key] data-word=[first] data-flag=[flag] data-was=(was) { option value="" { "–" } @for named in options(of) {
+            select name=(field.name) aria-invalid=[bad] data-key=[key] data-word=[first] data-flag=[flag] data-was=(was) { @if data.may_be_nowhere || of != Within::of(data.kind.object).list() { option value="" { "–" } } @for named in options(of) {
                 option value=(named.id) data-name=(named.full()) selected[named.id.to_string() == value] { (visible(&named.full())) }
             } }
         }
@@ -419,6 +443,8 @@ fn help(field: &Field) -> Markup {
 }
 
 pub(super) async fn delete_page(visit: Visit) -> Result<Answer, Refusal> {
+    let kind = kind(&visit)?;
+    or_refuse(visit.may_change(kind.object, &object(&visit, kind).await?))?;
     delete_dialog(&visit, StatusCode::OK, &html! {}).await
 }
 

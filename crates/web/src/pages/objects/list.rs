@@ -1,7 +1,6 @@
 //! Lists of objects, and one object with all its properties.
 use axum::http::StatusCode;
 use farm::model::ObjectKind;
-use farm::rules::permission::{Action, Place};
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -69,7 +68,7 @@ fn new_button(visit: &Visit, kind: &Kind) -> Markup {
         return html! {};
     }
     let to = format!("/{}/new", kind.path);
-    visit.button(&to, &format!("New {}", kind.one), &visit.may(Action::Change, kind.object, Place::Farm))
+    visit.button(&to, &format!("New {}", kind.one), &visit.may_make(kind.object))
 }
 
 fn table(visit: &Visit, kind: &Kind, sort: &str, found: &List<Value>) -> Markup {
@@ -113,7 +112,7 @@ pub(super) async fn one(visit: Visit) -> Result<Answer, Refusal> {
     let object: Value = visit.ask.get(&format!("/v1/{}/{}", kind.path, encode(wanted))).await?;
     let title = object.get("name").map_or_else(|| format!("{} {wanted}", kind.one), told);
     let id = object.get("id").and_then(Value::as_i64).unwrap_or_default();
-    let may = visit.may(Action::Change, kind.object, Place::Farm);
+    let may = visit.may_change(kind.object, &object);
     let fields = object.as_object();
     let body = html! {
         h1 { (name(&title)) " " span.small { (kind.one) } }
