@@ -80,6 +80,11 @@ impl Server {
         Ok(last)
     }
 
+    /// User and system time of all its threads so far.
+    pub(crate) fn cpu(&self) -> Result<Duration> {
+        self.spent(2)
+    }
+
     /// What of its memory is resident, in KiB.
     pub(crate) fn resident_kib(&self) -> Result<u64> {
         let path = format!("/proc/{}/status", self.pid);
