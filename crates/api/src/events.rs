@@ -26,6 +26,7 @@ use tokio::sync::mpsc;
 
 use crate::Api;
 use crate::asked::Asked;
+use crate::live::{Followed, Requests};
 use crate::operation::Operation;
 use crate::problem::Problem;
 use crate::resources::object::tell;
@@ -129,24 +130,29 @@ fn follow(asked: &Asked<'_>) -> Result<Response<HttpBody>, Problem> {
     let (listener, receiver) = listener(asked)?;
     let response = answer(asked.api, "application/x-ndjson", receiver)?;
     tokio::spawn(async move {
-        let mut boots = listener.api.live.follow();
-        let mut stopping = listener.api.stopping.clone();
-        while !*stopping.borrow_and_update() {
-            let boot = tokio::select! {
-                boot = boots.recv() => boot,
-                () = listener.sender.closed() => return,
-                _ = stopping.changed() => return,
-            };
-            let Some(boot) = boot else { return };
-            if !listener.sees(|sight| sight.boot(&boot)) {
-                continue;
-            }
-            if listener.sender.send(format!("{boot}\n").into()).await.is_err() {
-                return;
-            }
-        }
+        // Gone is how it ends.
+        let _ = follow_boots(&listener).await;
     });
     Ok(response)
+}
+
+async fn follow_boots(listener: &Listener) -> Result<(), Gone> {
+    let mut boots = listener.api.live.follow(Requests::UntilTheEnd);
+    let mut stopping = listener.api.stopping.clone();
+    listener.boots_under_way().await?;
+    while !*stopping.borrow_and_update() {
+        let boot = tokio::select! {
+            boot = boots.recv() => boot,
+            () = listener.sender.closed() => return Err(Gone),
+            _ = stopping.changed() => return Ok(()),
+        };
+        match boot {
+            Some(Followed::Boot(boot)) => listener.line(&boot).await?,
+            Some(Followed::Lost) => listener.boots_under_way().await?,
+            None => return Ok(()),
+        }
+    }
+    Ok(())
 }
 
 /// `GET /v1/events`.
@@ -184,7 +190,7 @@ async fn feed(
     }
     listener.comment("listening").await?;
     listener.changes(&mut told).await?;
-    let mut boots = listener.api.live.follow();
+    let mut boots = listener.api.live.follow(Requests::UntilReady);
     let mut presences = listener.api.live.follow_presence();
     let (mut boots_go_on, mut presences_go_on) = (true, true);
     let mut stopping = listener.api.stopping.clone();
@@ -200,10 +206,11 @@ async fn feed(
                 listener.comment("nothing new").await?;
             }
             boot = boots.recv(), if boots_go_on => match boot {
-                Some(boot) if listener.sees(|sight| sight.boot(&boot)) => {
+                Some(Followed::Boot(boot)) if listener.sees(|sight| sight.boot(&boot)) => {
                     listener.send("boot", None, &boot).await?;
                 }
-                Some(_) => {}
+                Some(Followed::Boot(_)) => {}
+                Some(Followed::Lost) => listener.send("lost", None, &json!({ "boots": true })).await?,
                 None => boots_go_on = false,
             },
             change = presences.recv(), if presences_go_on => match change {
@@ -236,6 +243,22 @@ impl Listener {
 
     async fn send(&self, event: &str, id: Option<ChangeNumber>, data: &Value) -> Result<(), Gone> {
         self.sender.send(event_text(event, id, data).into()).await.map_err(|_| Gone)
+    }
+
+    /// Tells the boots under way, each in a line.
+    async fn boots_under_way(&self) -> Result<(), Gone> {
+        for boot in self.waiting(|api| api.live.boots_under_way()).await? {
+            self.line(&boot).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells a boot that is seen, in a line.
+    async fn line(&self, boot: &Value) -> Result<(), Gone> {
+        if !self.sees(|sight| sight.boot(boot)) {
+            return Ok(());
+        }
+        self.sender.send(format!("{boot}\n").into()).await.map_err(|_| Gone)
     }
 
     /// Tells all changes behind `told`.

@@ -183,15 +183,39 @@ pub trait Live: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Each boot under way, and again whenever it changes, until the receiver is dropped. The queue is bounded: a listener
-    /// that does not read holds up nobody but itself.
-    fn follow(&self) -> mpsc::Receiver<Value>;
+    /// The boots under way.
+    ///
+    /// # Errors
+    /// Of one that cannot be told.
+    fn boots_under_way(&self) -> Result<Vec<Value>, ControlError>;
+
+    /// Each boot that changes from now on, as it is then, until the receiver is dropped. The queue is bounded: a listener
+    /// that does not read holds up nobody but itself, and is told less often.
+    fn follow(&self, requests: Requests) -> mpsc::Receiver<Followed>;
 
     /// Each device that comes or goes from now on, until the receiver is dropped; bounded like [`follow`](Self::follow). By
     /// default, none.
     fn follow_presence(&self) -> mpsc::Receiver<PresenceChange> {
         mpsc::channel(1).1
     }
+}
+
+/// How long a boot's requests are news, which are told twice a second. Everything else always is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requests {
+    /// Until its system is ready: what it reads then is its work, and no end of it.
+    UntilReady,
+    /// As long as it runs.
+    UntilTheEnd,
+}
+
+/// What followers of boots are told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Followed {
+    /// A boot that changed.
+    Boot(Value),
+    /// The follower was too slow, and has missed some: everything is to be read anew.
+    Lost,
 }
 
 /// A device that came or went.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use api::live::{DeviceStatus, Live, ServerStatus};
+use api::live::{DeviceStatus, Followed, Live, Requests, ServerStatus};
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -65,23 +65,31 @@ impl Board {
     }
 
     async fn follow(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
-        let mut news = self.live.follow();
-        let live = Arc::clone(&self.live);
-        let since = now_us().saturating_sub(KNOWN_US);
-        match tokio::task::spawn_blocking(move || live.boots_since(since)).await {
-            Ok(Ok(boots)) => boots.into_iter().for_each(|boot| self.take(boot)),
-            Ok(Err(error)) => tracing::warn!(%error, "the console does not know the boots before this start"),
-            Err(_) => return,
+        let mut news = self.live.follow(Requests::UntilReady);
+        if self.read_boots().await.is_none() {
+            return;
         }
         loop {
             tokio::select! {
-                boot = news.recv() => match boot {
-                    Some(boot) => self.take(boot),
+                told = news.recv() => match told {
+                    Some(Followed::Boot(boot)) => self.take(boot),
+                    Some(Followed::Lost) => if self.read_boots().await.is_none() { return },
                     None => return,
                 },
                 _ = stopping.changed() => return,
             }
         }
+    }
+
+    /// Reads the boots of the last day. `None`: the server stops.
+    async fn read_boots(&self) -> Option<()> {
+        let live = Arc::clone(&self.live);
+        let since = now_us().saturating_sub(KNOWN_US);
+        match tokio::task::spawn_blocking(move || live.boots_since(since)).await.ok()? {
+            Ok(boots) => boots.into_iter().for_each(|boot| self.take(boot)),
+            Err(error) => tracing::warn!(%error, "the console does not know the boots of before"),
+        }
+        Some(())
     }
 
     fn take(&self, told: Value) {

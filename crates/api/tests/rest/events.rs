@@ -68,6 +68,21 @@ async fn change_is_heard_and_can_be_heard_again_from_its_id_on() {
 }
 
 #[tokio::test]
+async fn listener_who_missed_boots_is_told_so_and_a_follower_is_told_all_anew() {
+    let farm = Farm::furnished().await;
+    let mut listener = Listener::new(&farm, None).await;
+    assert_eq!(listener.next("lost").await.1, json!({"boots": true}));
+    let request = Request::builder().uri("/v1/boots/follow").body(Body::empty()).unwrap();
+    let mut lines = farm.local.clone().oneshot(request).await.unwrap().into_body();
+    let mut told = String::new();
+    while told.lines().count() < 3 {
+        let frame = tokio::time::timeout(PATIENCE, lines.frame()).await.unwrap().unwrap().unwrap();
+        told.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+    }
+    assert_eq!(told, "{\"id\":\"b0\"}\n{\"id\":\"b1\"}\n{\"id\":\"b0\"}\n");
+}
+
+#[tokio::test]
 async fn device_that_comes_or_goes_is_heard_of() {
     let farm = Farm::furnished().await;
     let mut listener = Listener::new(&farm, None).await;

@@ -6,7 +6,8 @@ use std::time::SystemTime;
 
 use api::guest_commands::{CommandState, CommandStatus, CommandWanted, CommandedDevice};
 use api::live::{
-    AdmissionStatus, DeviceStatus, Live, PresenceChange, ServerStatus, Stats, TraceStatus, TraceWanted,
+    AdmissionStatus, DeviceStatus, Followed, Live, PresenceChange, Requests, ServerStatus, Stats,
+    TraceStatus, TraceWanted,
 };
 use api::{Api, Door};
 use axum::body::Body;
@@ -334,9 +335,14 @@ impl Live for NoServer {
         Ok((name.as_str() == "lab-001").then(|| "time_us,operation,offset,length\n".to_owned()))
     }
 
-    fn follow(&self) -> mpsc::Receiver<Value> {
-        let (sender, receiver) = mpsc::channel(1);
-        sender.try_send(json!({"id": "b1"})).unwrap();
+    fn boots_under_way(&self) -> Result<Vec<Value>, ControlError> {
+        Ok(vec![json!({"id": "b0"})])
+    }
+
+    fn follow(&self, _: Requests) -> mpsc::Receiver<Followed> {
+        let (sender, receiver) = mpsc::channel(2);
+        sender.try_send(Followed::Boot(json!({"id": "b1"}))).unwrap();
+        sender.try_send(Followed::Lost).unwrap();
         receiver
     }
 

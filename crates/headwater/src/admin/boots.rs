@@ -4,11 +4,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::api::live::{Followed, Requests};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
+use tokio::time::MissedTickBehavior;
 
 use crate::stream::boot_id::before;
 use crate::timeline::findings::findings;
+use crate::timeline::recorder::{News, Place};
 use crate::timeline::{BootRecord, Moment, Recorder};
 
 /// How often a follower hears of reads and writes; other steps it hears of at once.
@@ -29,48 +32,72 @@ pub(super) fn as_values(boots: &[BootRecord]) -> io::Result<Vec<Value>> {
     boots.iter().map(value).collect()
 }
 
-/// Each boot under way, and again whenever it changes.
-pub(super) fn follow(recorder: &Arc<Recorder>, stopping: watch::Receiver<bool>) -> mpsc::Receiver<Value> {
+/// Each boot that changes from now on.
+pub(super) fn follow(
+    recorder: &Arc<Recorder>,
+    requests: Requests,
+    stopping: watch::Receiver<bool>,
+) -> mpsc::Receiver<Followed> {
     let (sender, boots) = mpsc::channel(FOLLOW_QUEUE);
-    tokio::spawn(feed(Arc::clone(recorder), sender, stopping));
+    // The place is taken before this returns: whoever then reads what there is misses nothing.
+    tokio::spawn(feed(Arc::clone(recorder), recorder.place(), requests, sender, stopping));
     boots
 }
 
 /// Sends what changes until the follower goes away or the server stops.
-async fn feed(recorder: Arc<Recorder>, sender: mpsc::Sender<Value>, mut stopping: watch::Receiver<bool>) {
+async fn feed(
+    recorder: Arc<Recorder>,
+    mut place: Place,
+    requests: Requests,
+    sender: mpsc::Sender<Followed>,
+    mut stopping: watch::Receiver<bool>,
+) {
     let mut changes = recorder.changes();
-    let mut sent: HashMap<String, u64> = HashMap::new();
-    for record in recorder.recently_ended() {
-        sent.insert(record.id, u64::MAX);
-    }
+    let mut done = recorder.done();
+    let mut look = tokio::time::interval(FOLLOW_EVERY);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while !*stopping.borrow() {
         changes.mark_unchanged();
-        let ended = recorder.recently_ended().into_iter().map(|record| (u64::MAX, record));
-        let live = recorder.live().into_iter().map(|snapshot| (snapshot.revision, snapshot.record));
-        let all: Vec<(u64, BootRecord)> = ended.chain(live).collect();
-        for (revision, record) in &all {
-            if sent.get(&record.id) == Some(revision) {
-                continue;
-            }
-            let Ok(boot) = serde_json::to_value(record) else { return };
-            if sender.send(boot).await.is_err() {
+        loop {
+            let News { boots, lost } = recorder.news(&mut place);
+            if lost && sender.send(Followed::Lost).await.is_err() {
                 return;
             }
-            sent.insert(record.id.clone(), *revision);
+            if boots.is_empty() {
+                break;
+            }
+            for boot in boots {
+                if tell(&sender, &boot).await.is_none() {
+                    return;
+                }
+            }
         }
-        sent.retain(|id, _| all.iter().any(|(_, record)| record.id == *id));
         tokio::select! {
             () = sender.closed() => return,
             _ = stopping.changed() => {}
             _ = changes.changed() => {}
-            () = tokio::time::sleep(FOLLOW_EVERY) => {}
+            _ = look.tick() => for boot in recorder.busy(&mut done, requests == Requests::UntilTheEnd) {
+                if tell(&sender, &boot).await.is_none() {
+                    return;
+                }
+            }
         }
     }
 }
 
+/// `None`: the follower is gone.
+async fn tell(sender: &mpsc::Sender<Followed>, boot: &BootRecord) -> Option<()> {
+    let boot = serde_json::to_value(boot).ok()?;
+    sender.send(Followed::Boot(boot)).await.ok()
+}
+
+/// The boots under way.
+pub(super) fn under_way(recorder: &Recorder) -> io::Result<Vec<Value>> {
+    recorder.live().iter().map(|boot| Ok(serde_json::to_value(boot)?)).collect()
+}
+
 /// The latest boot of each device: the one that somebody has logged in to, if there is one under way.
 pub(super) fn latest_of_each(recorder: &Recorder) -> io::Result<Vec<BootRecord>> {
-    let live: Vec<BootRecord> = recorder.live().into_iter().map(|snapshot| snapshot.record).collect();
     let mut latest: HashMap<String, BootRecord> = HashMap::new();
     for device in recorder.store().devices()? {
         let store = recorder.store();
@@ -79,7 +106,7 @@ pub(super) fn latest_of_each(recorder: &Recorder) -> io::Result<Vec<BootRecord>>
             latest.insert(device, record);
         }
     }
-    for record in recorder.recently_ended().into_iter().chain(live) {
+    for record in recorder.recently_ended().into_iter().chain(recorder.live()) {
         if latest.get(&record.device).is_some_and(|known| known.id > record.id) {
             continue;
         }
@@ -123,9 +150,7 @@ pub(super) fn of_device_or_id(recorder: &Recorder, wanted: &str) -> io::Result<V
     }
     boots.sort_by(|a, b| b.id.cmp(&a.id));
     if boots.is_empty() {
-        let live =
-            recorder.live().into_iter().map(|snapshot| snapshot.record).find(|record| record.id == wanted);
-        boots.extend(match live {
+        boots.extend(match recorder.live_by_id(wanted) {
             Some(record) => Some(record),
             None => recorder.store().find(wanted)?,
         });

@@ -24,7 +24,8 @@ use std::time::Instant;
 use ::api::guest_commands::{CommandStatus, CommandWanted};
 use ::api::host::{HostReport, NetworkReport, NewSettings, SettingsStatus};
 use ::api::live::{
-    DeviceStatus, Live, Newcomer, PresenceChange, ServerStatus, Stats, TraceStatus, TraceWanted,
+    DeviceStatus, Followed, Live, Newcomer, PresenceChange, Requests, ServerStatus, Stats, TraceStatus,
+    TraceWanted,
 };
 use control::{Code, ControlError};
 use farm::model::{DeviceName, Mac, SecretName};
@@ -77,7 +78,6 @@ pub struct Admin {
 
 impl Live for Admin {
     fn status(&self) -> ServerStatus {
-        let sessions = self.recorder.live().iter().map(|boot| u64::from(boot.record.sessions)).sum();
         let farm = self.devices.farm();
         ServerStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -86,7 +86,7 @@ impl Live for Admin {
             nbd: self.nbd.clone(),
             http: self.http,
             devices: farm.snapshot().devices().count(),
-            sessions,
+            sessions: self.recorder.sessions(),
             catalogue_change: farm.snapshot().change().0,
             catalogue_trouble: farm.trouble(),
             admission: stats::admission(&self.admission.queue().figures(Instant::now())),
@@ -211,8 +211,12 @@ impl Live for Admin {
         traces::table(self, name)
     }
 
-    fn follow(&self) -> mpsc::Receiver<Value> {
-        boots::follow(&self.recorder, self.stopping.clone())
+    fn boots_under_way(&self) -> Result<Vec<Value>, ControlError> {
+        boots::under_way(&self.recorder).map_err(|error| on_disk(&error))
+    }
+
+    fn follow(&self, requests: Requests) -> mpsc::Receiver<Followed> {
+        boots::follow(&self.recorder, requests, self.stopping.clone())
     }
 
     fn follow_presence(&self) -> mpsc::Receiver<PresenceChange> {

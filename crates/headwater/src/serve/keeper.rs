@@ -12,7 +12,7 @@ use crate::stream::device::SessionEnder;
 use crate::stream::devices::Devices;
 use crate::timeline::Recorder;
 use crate::timeline::record::WriteCacheFill;
-use crate::timeline::recorder::Snapshot;
+use crate::timeline::recorder::Glance;
 
 /// How often the catalogue is asked what others changed, and devices whether they have a session.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -38,9 +38,9 @@ impl Keeper {
             while stopped.recv_timeout(LOOK_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
                 devices.farm().tick();
                 let now = Instant::now();
-                let live = recorder.live();
-                devices.rest(&busy(&live), now);
-                admission.queue().watch(now, live.iter().map(seen));
+                let boots = recorder.glances();
+                devices.rest(&busy(&boots), now);
+                admission.queue().watch(now, boots.iter().map(seen));
                 note_write_caches(&devices, &recorder);
                 if now.saturating_duration_since(renewed) >= RENEWED_EVERY {
                     renewed = now;
@@ -61,16 +61,14 @@ impl Keeper {
 }
 
 /// The devices that have a session.
-fn busy(live: &[Snapshot]) -> HashSet<String> {
-    let busy = live.iter().filter(|boot| boot.record.sessions > 0);
-    busy.map(|boot| boot.record.device.clone()).collect()
+fn busy(boots: &[Glance]) -> HashSet<String> {
+    let busy = boots.iter().filter(|boot| boot.sessions > 0);
+    busy.map(|boot| boot.device.as_str().to_owned()).collect()
 }
 
 /// What admission wants to know of a boot.
-fn seen(boot: &Snapshot) -> Seen<'_> {
-    let Snapshot { revision, record } = boot;
-    let ready = record.ready_at_ms.is_some();
-    Seen { device: &record.device, boot: &record.id, activity: *revision, ready }
+fn seen(boot: &Glance) -> Seen<'_> {
+    Seen { device: boot.device.as_str(), boot: &boot.id, activity: boot.revision, ready: boot.ready }
 }
 
 /// Has the timelines know how full the write caches are.

@@ -3,6 +3,7 @@
 //! One mutex guards the table; nobody holds it over I/O. The data path does not know it: a session counts into
 //! [`StageCounters`]. Files are written by [`Recorder::save_changed`], which its owner calls again and again.
 mod menus;
+mod news;
 mod queue;
 mod steps;
 mod tap;
@@ -17,6 +18,8 @@ use netboot::director::{BootStep, ClientKind, MacAddress};
 use tokio::sync::watch;
 use vdisk::BootId;
 
+use self::news::Journal;
+pub use self::news::{Done, News, Place};
 use self::steps::{is_past_firmware, translate};
 use self::tap::SessionTap;
 use super::counters::StageCounters;
@@ -43,7 +46,7 @@ const MAX_PENDING_STEPS: usize = 32;
 /// The most boots of one device that are under way at once: the one that runs, and scripts handed out since.
 const MAX_LIVE_BOOTS: usize = 4;
 
-/// The most ended boots that a follower can have missed between two looks.
+/// The most ended boots that are kept beside the files, of which the latest may not be written yet.
 const MAX_RECENT: usize = 64;
 
 /// The timeline's keeper.
@@ -63,12 +66,15 @@ struct Table {
     live: HashMap<DeviceName, Vec<LiveBoot>>,
     /// Ended boots that are not on disk yet.
     ended: Vec<BootRecord>,
-    /// The boots that ended last, for followers.
+    /// The boots that ended last.
     recent: VecDeque<BootRecord>,
+    /// For followers.
+    journal: Journal,
 }
 
 #[derive(Debug)]
 struct LiveBoot {
+    device: DeviceName,
     record: BootRecord,
     mac: Option<MacAddress>,
     peer: Option<SocketAddr>,
@@ -107,13 +113,19 @@ impl NewBoot<'_> {
     }
 }
 
-/// A boot as followers see it.
-#[derive(Clone, Debug)]
-pub struct Snapshot {
+/// A boot under way at a glance: what is asked of all of them every second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Glance {
+    /// Its device.
+    pub device: DeviceName,
+    /// Its id.
+    pub id: String,
     /// Differs whenever something happened or was read or written.
     pub revision: u64,
-    /// The boot.
-    pub record: BootRecord,
+    /// How many sessions it has.
+    pub sessions: u32,
+    /// Whether the device said that it is ready.
+    pub ready: bool,
 }
 
 impl LiveBoot {
@@ -122,6 +134,7 @@ impl LiveBoot {
         record.mac = boot.mac.map(|mac| mac.to_string());
         record.version = boot.version;
         Self {
+            device: boot.device.clone(),
             record,
             mac: boot.mac,
             peer: None,
@@ -133,7 +146,7 @@ impl LiveBoot {
     }
 
     /// Goes on with a stored boot.
-    fn restored(mut record: BootRecord, now: Moment) -> Self {
+    fn restored(device: &DeviceName, mut record: BootRecord, now: Moment) -> Self {
         let start = record.started_unix_us;
         let restore = |totals: &Option<_>| {
             Arc::new(
@@ -145,11 +158,21 @@ impl LiveBoot {
         let (first, second) = (restore(&record.first_stage), restore(&record.second_stage));
         record.restarted(now);
         let mac = record.mac.as_deref().and_then(MacAddress::parse);
-        Self { record, mac, peer: None, first, second, events: 1, saved: None }
+        Self { device: device.clone(), record, mac, peer: None, first, second, events: 1, saved: None }
+    }
+
+    /// Grows with every request.
+    fn activity(&self) -> u64 {
+        self.first.activity().wrapping_add(self.second.activity())
     }
 
     fn revision(&self) -> u64 {
-        self.events.wrapping_add(self.first.activity()).wrapping_add(self.second.activity())
+        self.events.wrapping_add(self.activity())
+    }
+
+    /// What it is found by.
+    fn name(&self) -> (DeviceName, String) {
+        (self.device.clone(), self.record.id.clone())
     }
 
     fn presence(&self, now: Moment) -> Presence {
@@ -179,7 +202,7 @@ impl Recorder {
             let boots = store.boots(device.as_str()).unwrap_or_default();
             let open = boots.into_iter().take(MAX_LIVE_BOOTS).filter(|record| record.end.is_none());
             let mut open: Vec<LiveBoot> =
-                open.map(|record| LiveBoot::restored(record, clock.now())).collect();
+                open.map(|record| LiveBoot::restored(device, record, clock.now())).collect();
             open.reverse();
             if !open.is_empty() {
                 table.live.insert(device.clone(), open);
@@ -240,8 +263,8 @@ impl Recorder {
                 // Later ones are renewals of a lease: no part of a boot.
                 if boot.record.ready_at_ms.is_none() && boot.record.relative(now) <= OS_DHCP_WITHIN {
                     boot.touch().step(at, kind);
-                    drop(table);
-                    self.notify();
+                    let (device, id) = boot.name();
+                    self.happened(table, &device, &id);
                 }
                 return;
             }
@@ -277,8 +300,7 @@ impl Recorder {
             live.record.step(at, kind);
         }
         table.insert(boot.device, live, now);
-        drop(table);
-        self.notify();
+        self.happened(table, boot.device, boot.id);
     }
 
     /// A boot begins or goes on: somebody has logged in to it. The boots before it end. A boot that is not known (its
@@ -318,8 +340,7 @@ impl Recorder {
             }
             None => (Arc::default(), trace::Stage::Second),
         };
-        drop(table);
-        self.notify();
+        self.happened(table, boot.device, boot.id);
         let title = boot.title();
         let subject = Subject { title: &title, disk_bytes: boot.disk_bytes.unwrap_or(0) };
         let switch = self.tracer.login(boot.device, Began { boot: boot.id, subject, now });
@@ -349,19 +370,20 @@ impl Recorder {
             let stage = if boot.record.hand_over.is_some() { &boot.second } else { &boot.first };
             boot.record.until_ready = stage.totals(boot.record.started_unix_us);
         }
-        let found = (boot.record.device.clone(), boot.record.id.clone(), first);
-        drop(table);
-        if let Some(device) = DeviceName::parse(&found.0).ok().filter(|_| first) {
+        let (device, id) = boot.name();
+        self.happened(table, &device, &id);
+        if first {
             self.tracer.ready(&device);
         }
-        self.notify();
-        Some(found)
+        Some((device.as_str().to_owned(), id, first))
     }
 
     /// What the path to a device carries.
     pub fn path(&self, device: &DeviceName, id: &str, path: PathMtu) {
-        if let Some(boot) = self.lock().by_id(device, id) {
+        let mut table = self.lock();
+        if let Some(boot) = table.by_id(device, id) {
             boot.touch().path = Some(path);
+            self.happened(table, device, id);
         }
     }
 
@@ -395,9 +417,8 @@ impl Recorder {
         if let Some(boot) = table.by_id(&device, id) {
             let leaving = found(&boot.record);
             boot.touch().leaving = leaving;
+            self.happened(table, &device, id);
         }
-        drop(table);
-        self.notify();
     }
 
     /// How full the write cache of a device's running boot is now.
@@ -427,19 +448,39 @@ impl Recorder {
             table.retire(&boot);
         }
         drop(table);
-        self.notify();
+        self.wake();
     }
 
     /// The boots under way, latest last for each device.
     #[must_use]
-    pub fn live(&self) -> Vec<Snapshot> {
-        let table = self.lock();
-        let boots = table.live.values().flatten();
-        let mut boots: Vec<Snapshot> =
-            boots.map(|boot| Snapshot { revision: boot.revision(), record: boot.snapshot() }).collect();
-        drop(table);
-        boots.sort_by(|a, b| (&a.record.device, &a.record.id).cmp(&(&b.record.device, &b.record.id)));
+    pub fn live(&self) -> Vec<BootRecord> {
+        let mut boots: Vec<BootRecord> =
+            self.lock().live.values().flatten().map(LiveBoot::snapshot).collect();
+        boots.sort_by(|a, b| (&a.device, &a.id).cmp(&(&b.device, &b.id)));
         boots
+    }
+
+    /// The boot under way with this id.
+    #[must_use]
+    pub fn live_by_id(&self, id: &str) -> Option<BootRecord> {
+        self.lock().live.values().flatten().find(|boot| boot.record.id == id).map(LiveBoot::snapshot)
+    }
+
+    /// The boots under way at a glance.
+    #[must_use]
+    pub fn glances(&self) -> Vec<Glance> {
+        let glance = |boot: &LiveBoot| {
+            let (device, id) = boot.name();
+            let ready = boot.record.ready_at_ms.is_some();
+            Glance { device, id, revision: boot.revision(), sessions: boot.record.sessions, ready }
+        };
+        self.lock().live.values().flatten().map(glance).collect()
+    }
+
+    /// How many sessions all devices have.
+    #[must_use]
+    pub fn sessions(&self) -> u64 {
+        self.lock().live.values().flatten().map(|boot| u64::from(boot.record.sessions)).sum()
     }
 
     /// The boots that ended last.
@@ -505,12 +546,18 @@ impl Recorder {
         let mut table = self.lock();
         if let Some(boot) = table.by_id(device, id) {
             boot.touch().session_end(now, how);
-            drop(table);
-            self.notify();
+            self.happened(table, device, id);
         }
     }
 
-    fn notify(&self) {
+    /// Something happened to a boot: followers are to know.
+    fn happened(&self, mut table: MutexGuard<'_, Table>, device: &DeviceName, id: &str) {
+        table.journal.happened(device, id);
+        drop(table);
+        self.wake();
+    }
+
+    fn wake(&self) {
         self.changed.send_modify(|count| *count = count.wrapping_add(1));
     }
 
@@ -573,6 +620,7 @@ impl Table {
             self.recent.pop_front();
         }
         self.recent.push_back(record.clone());
+        self.journal.ended(record.clone());
         self.ended.push(record);
     }
 

@@ -8,7 +8,9 @@ use api::guest_commands::{CommandState, CommandStatus, CommandWanted, CommandedD
 use api::host::{
     Effect, FindingLevel, HostFinding, HostReport, NetworkReport, NewSettings, SettingStatus, SettingsStatus,
 };
-use api::live::{DeviceStatus, Live, ServerStatus, Stats, TraceStatus, TraceWanted, WriteCacheStatus};
+use api::live::{
+    DeviceStatus, Followed, Live, Requests, ServerStatus, Stats, TraceStatus, TraceWanted, WriteCacheStatus,
+};
 use api::{Api, Door};
 use axum::body::Body;
 use axum::extract::ConnectInfo;
@@ -591,7 +593,11 @@ impl Live for ToldServer {
         })
     }
 
-    fn follow(&self) -> mpsc::Receiver<Value> {
+    fn boots_under_way(&self) -> Result<Vec<Value>, ControlError> {
+        Ok(Vec::new())
+    }
+
+    fn follow(&self, _: Requests) -> mpsc::Receiver<Followed> {
         mpsc::channel(1).1
     }
 }
