@@ -52,7 +52,7 @@ pub(crate) fn all() -> Vec<Operation> {
             "/v1/events",
             "listen",
             "Tells of changes, tasks, boots and devices that come and go, as server-sent events: change, task, boot, \
-             presence, lost.",
+             presence, lost; and that the server is there: alive.",
             "text/event-stream",
             listen,
         ),
@@ -203,7 +203,8 @@ async fn feed(
             _ = stopping.changed() => {}
             _ = heartbeat.tick() => {
                 listener.still_may().await?;
-                listener.comment("nothing new").await?;
+                // As an event, since comments are kept from pages: one that hears nothing knows that it is cut off.
+                listener.send("alive", None, &json!({})).await?;
             }
             boot = boots.recv(), if boots_go_on => match boot {
                 Some(Followed::Boot(boot)) if listener.sees(|sight| sight.boot(&boot)) => {

@@ -17,55 +17,126 @@
   const all = () => ["boot", "change", "task"].forEach(tell);
 
   if (body.dataset.live) {
-    let retry = 1000;
-    let broken = false;
+    // The server says every 15 seconds that it is there: one that says nothing is as good as gone, though nobody closed the connection.
+    const SILENT_MS = 40000;
+    let retry_ms = 1000;
     const listen = () => {
       const source = new EventSource(body.dataset.live);
-      source.onopen = () => {
-        retry = 1000;
-        lost.hidden = true;
-        // What was missed is read anew.
-        if (broken) { all(); }
-        broken = false;
-      };
-      source.onerror = () => {
-        broken = true;
+      let silence = 0;
+      const over = () => {
         lost.hidden = false;
+        clearTimeout(silence);
         source.close();
-        setTimeout(listen, retry);
-        retry = Math.min(retry * 2, 30000);
+        setTimeout(listen, retry_ms);
+        retry_ms = Math.min(retry_ms * 2, 30000);
       };
-      for (const name of ["boot", "change", "task"]) { source.addEventListener(name, () => tell(name)); }
+      const heard = () => {
+        clearTimeout(silence);
+        silence = setTimeout(over, SILENT_MS);
+      };
+      heard();
+      source.onopen = () => {
+        heard();
+        retry_ms = 1000;
+        lost.hidden = true;
+        // What happened since the page was made, or while nobody listened, is read anew.
+        all();
+      };
+      source.onerror = over;
       // A device that comes or goes: what shows boots shows that, too.
-      source.addEventListener("presence", () => tell("boot"));
-      source.addEventListener("lost", all);
+      for (const [name, kind] of [["boot", "boot"], ["presence", "boot"], ["change", "change"], ["task", "task"]]) {
+        source.addEventListener(name, () => { heard(); tell(kind); });
+      }
+      source.addEventListener("alive", heard);
     };
     listen();
     document.addEventListener("visibilitychange", () => { if (!document.hidden) { all(); } });
   }
 
-  // What was marked or is being chosen stays so when a table is renewed.
-  let marked = new Set();
-  let chosen = new Map();
-  const state = (element) => element.querySelectorAll("input[type=checkbox][name], select[name]");
-  document.addEventListener("htmx:beforeSwap", (event) => {
-    marked = new Set();
-    chosen = new Map();
-    for (const field of state(event.target)) {
-      if (field.type === "checkbox") { if (field.checked) { marked.add(field.name + "=" + field.value); } }
-      else { chosen.set(field.name, field.value); }
+  // What scrolls sideways can be scrolled with the keyboard, too, and says what it is.
+  const SCROLLS = ".table, .panel, .figure, .task-log";
+  const scrolls = () => {
+    for (const one of document.querySelectorAll(".table, .panel, .figure")) {
+      const wide = one.scrollWidth > one.clientWidth;
+      if (wide === one.hasAttribute("tabindex")) { continue; }
+      if (!wide) { ["tabindex", "role", "aria-label"].forEach((name) => one.removeAttribute(name)); continue; }
+      const title = one.querySelector("h2, h3") || document.querySelector("h1");
+      one.tabIndex = 0;
+      one.setAttribute("role", "group");
+      one.setAttribute("aria-label", (title ? title.innerText : "Table") + ", scrolls sideways");
     }
-  });
-  document.addEventListener("htmx:afterSwap", () => {
-    for (const field of state(document)) {
-      if (field.type === "checkbox") { if (marked.has(field.name + "=" + field.value)) { field.checked = true; } }
-      else if (chosen.has(field.name) && field.closest(".bulk")) { field.value = chosen.get(field.name); }
-    }
-  });
-  // Somebody who chooses from a list is not disturbed.
-  document.addEventListener("htmx:beforeRequest", (event) => {
+  };
+  scrolls();
+  addEventListener("resize", scrolls);
+
+  // Whoever types, chooses from a list or presses something is not disturbed; what was held back comes when they are done.
+  const TYPED = "select, textarea, input:not([type=checkbox], [type=radio])";
+  let pressed = null;
+  let held = null;
+  const renews = (part) => part.matches("[hx-trigger*='from:body']");
+  const busy = (part) => part.contains(pressed) || (part.contains(document.activeElement) && document.activeElement.matches(TYPED));
+  const hold = (part) => {
+    if (!renews(part) || !busy(part)) { return false; }
+    held = part;
+    return true;
+  };
+  const release = () => {
+    pressed = null;
+    if (!held || busy(held)) { return; }
+    held = null;
+    all();
+  };
+  for (const name of ["pointerdown", "keydown"]) { addEventListener(name, (event) => { pressed = event.target; }, true); }
+  for (const name of ["pointerup", "pointercancel", "keyup", "focusout", "blur"]) { addEventListener(name, release); }
+  document.addEventListener("htmx:beforeRequest", (event) => { if (hold(event.target)) { event.preventDefault(); } });
+
+  // What was marked, typed or chosen, where the focus is and how far was scrolled stays so when a part is renewed.
+  const FIELDS = "input:not([type=hidden], [type=file]), select, textarea";
+  const STOPS = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex]";
+  const ROW = "tr, li";
+  const boxed = (field) => field.type === "checkbox" || field.type === "radio";
+  const within = (part, wanted) => [...(part.matches(wanted) ? [part] : []), ...part.querySelectorAll(wanted)];
+  // A link, button or field is the same one when it is and does the same, in a row that begins with the same.
+  const does = (one) => [one.tagName, one.id, one.name, boxed(one) || one.tagName === "BUTTON" ? one.value : "", one.getAttribute("href"),
+    one.form && one.form.getAttribute("action"), one.getAttribute("aria-label")].join("\n");
+  const begins = (row) => { const first = row && row.querySelector(STOPS); return first ? does(first) : ""; };
+  const mark = (one) => does(one) + "\n" + begins(one.closest(ROW));
+  const focus_in = (part) => {
     const active = document.activeElement;
-    if (active && active.tagName === "SELECT" && event.target.contains(active)) { event.preventDefault(); }
+    if (!part.contains(active)) { return null; }
+    const row = active.closest(ROW);
+    const alike = within(part, STOPS).filter((one) => mark(one) === mark(active));
+    return { mark: mark(active), place: alike.indexOf(active), row: begins(row), row_place: within(part, ROW).indexOf(row) };
+  };
+  const focus_again = (part, was) => {
+    const alike = within(part, STOPS).filter((one) => mark(one) === was.mark);
+    const rows = within(part, ROW);
+    // Where it is gone, its row is the next best place, or the row that stands there now: at a link, which does nothing by itself.
+    const row = () => rows.find((row) => was.row && begins(row) === was.row) || rows[Math.min(was.row_place, rows.length - 1)];
+    const link = () => { const found = row(); return found && found.querySelector("a[href]"); };
+    const again = alike[was.place] || alike[0] || link() || part;
+    if (again === part && !part.hasAttribute("tabindex")) { part.tabIndex = -1; }
+    again.focus({ preventScroll: true });
+  };
+  let kept = { fields: new Map(), scrolled: [], focus: null };
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const part = event.target;
+    if (hold(part)) { event.detail.shouldSwap = false; return; }
+    const fields = within(part, FIELDS).map((field) => [mark(field), boxed(field) ? field.checked : field.value]);
+    const scrolled = within(part, SCROLLS).map((one) => [one.scrollLeft, one.scrollTop]);
+    kept = { fields: new Map(fields), scrolled, focus: focus_in(part) };
+  });
+  document.addEventListener("htmx:afterSwap", (event) => {
+    const part = event.target;
+    for (const field of within(part, FIELDS)) {
+      const was = kept.fields.get(mark(field));
+      if (was === undefined) { continue; }
+      if (boxed(field)) { field.checked = was; }
+      else if (!field.options || [...field.options].some((option) => option.value === was)) { field.value = was; }
+    }
+    scrolls();
+    within(part, SCROLLS).forEach((one, place) => { [one.scrollLeft, one.scrollTop] = kept.scrolled[place] || [0, 0]; });
+    if (kept.focus) { focus_again(part, kept.focus); }
   });
 
   document.addEventListener("change", (event) => {
@@ -114,12 +185,25 @@
       if (!answer || !answer.ok) { return; }
       const told = await answer.json();
       const data = [told.at, ...told.series.map((one) => one.values)];
+      const said = (value) => (value ?? 0).toFixed(1);
+      place.setAttribute("aria-label", !told.at.length ? "Chart: nothing so far" : "Chart: " + told.series.map((one) => one.label + " " + said(one.values.at(-1)) + ", at most " + said(Math.max(0, ...one.values))).join("; "));
       if (chart) { chart.setData(data); return; }
       place.replaceChildren();
+      // Arrows move to a moment of the chart, whose figures stand below it; without a moment it says what is now and what was most.
+      place.tabIndex = 0;
+      place.setAttribute("role", "group");
+      place.addEventListener("keydown", (event) => {
+        const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+        const last = chart.data[0].length - 1;
+        if (!step || last < 0) { return; }
+        event.preventDefault();
+        const from = chart.cursor.idx ?? last + 1;
+        chart.setCursor({ left: chart.valToPos(chart.data[0][Math.min(Math.max(from + step, 0), last)], "x"), top: 0 });
+      });
       const strokes = [colour("--second"), colour("--first"), colour("--file")];
       const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 } };
       // The same clock as in the tables, whatever the browser's language.
-      const clock = (at) => at === null || at === undefined ? "–" : new Date(at * 1000).toTimeString().slice(0, 8);
+      const clock = (at) => at === null || at === undefined ? "–" : new Date(at * 1000).toISOString().slice(11, 19);
       const width = () => Math.max(place.clientWidth, 240);
       chart = new uPlot({
         width: width(), height: 220,

@@ -1,22 +1,6 @@
 // Files that people choose: tables go into the form, images go to the server in parts.
 (() => {
   "use strict";
-  // What scrolls sideways can be scrolled with the keyboard, too, and says what it is.
-  const scrolls = () => {
-    for (const one of document.querySelectorAll(".table, .panel, .figure")) {
-      const wide = one.scrollWidth > one.clientWidth;
-      if (wide === one.hasAttribute("tabindex")) { continue; }
-      if (!wide) { ["tabindex", "role", "aria-label"].forEach((name) => one.removeAttribute(name)); continue; }
-      const title = one.querySelector("h2, h3") || document.querySelector("h1");
-      one.tabIndex = 0;
-      one.setAttribute("role", "group");
-      one.setAttribute("aria-label", (title ? title.innerText : "Table") + ", scrolls sideways");
-    }
-  };
-  scrolls();
-  addEventListener("resize", scrolls);
-  document.addEventListener("htmx:afterSwap", scrolls);
-
   for (const input of document.querySelectorAll("input[type=file][data-into]")) {
     input.addEventListener("change", async () => {
       const file = input.files[0];

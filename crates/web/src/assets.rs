@@ -20,6 +20,7 @@ const STYLE: &str = "text/css; charset=utf-8";
 const ASSETS: &[Asset] = &[
     Asset { name: "console.css", content_type: STYLE, content: include_str!("../assets/console.css") },
     Asset { name: "console.js", content_type: SCRIPT, content: include_str!("../assets/console.js") },
+    Asset { name: "keys.js", content_type: SCRIPT, content: include_str!("../assets/keys.js") },
     Asset { name: "wizard.js", content_type: SCRIPT, content: include_str!("../assets/wizard.js") },
     Asset { name: "htmx.min.js", content_type: SCRIPT, content: include_str!("../assets/htmx.min.js") },
     Asset { name: "uplot.min.js", content_type: SCRIPT, content: include_str!("../assets/uplot.min.js") },
@@ -71,7 +72,7 @@ mod tests {
             total += asset.content.len();
         }
         assert!(total < MAX_VENDORED_BYTES, "{total}");
-        let ours = ["console.css", "console.js", "icon.svg", "wizard.js"];
+        let ours = ["console.css", "console.js", "icon.svg", "keys.js", "wizard.js"];
         assert_eq!(files.len() + ours.len(), ASSETS.len(), "every other file is in the list");
     }
 

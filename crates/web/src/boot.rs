@@ -149,6 +149,15 @@ pub(crate) struct Phase {
     pub(crate) tone: Tone,
 }
 
+/// What a boot goes through, in this order.
+pub(crate) const PHASES: [(&str, Tone); 5] = [
+    ("firmware, DHCP, boot file", Tone::Network),
+    ("script to log-in", Tone::File),
+    ("first stage", Tone::First),
+    ("hand-over", Tone::Gap),
+    ("second stage", Tone::Second),
+];
+
 impl Boot {
     /// Whether a machine has come so far that it uses a disk.
     pub(crate) fn has_login(&self) -> bool {
@@ -269,16 +278,10 @@ impl Boot {
         let login = self.first_login_ms();
         let first_last = self.first_stage.as_ref().and_then(|stage| stage.last_request_at_ms);
         let over = self.hand_over.map(|over| over.at_ms);
-        let marks = [
-            ("firmware, DHCP, boot file", script, Tone::Network),
-            ("script to log-in", login, Tone::File),
-            ("first stage", first_last.filter(|_| over.is_some()).or(first_last), Tone::First),
-            ("hand-over", over, Tone::Gap),
-            ("second stage", Some(self.span_ms()), Tone::Second),
-        ];
+        let ends = [script, login, first_last, over, Some(self.span_ms())];
         let mut from = 0.0;
         let mut phases = Vec::new();
-        for (label, to, tone) in marks {
+        for ((label, tone), to) in PHASES.into_iter().zip(ends) {
             let Some(to) = to.filter(|to| *to >= from) else { continue };
             if label == "second stage" && over.is_none() && self.second_stage.is_none() {
                 continue;

@@ -124,13 +124,14 @@ impl Frame {
                 a.menu href="#menu" aria-label="Menu" { "☰" }
                 a.brand href=(paths::HOME) { img src=(path("icon.svg")) alt="" width="24" height="24"; (name(&farm)) }
                 form.search action=(paths::SEARCH) role="search" {
-                    input type="search" name="q" placeholder="Name, MAC, IP, UUID, vDisk" aria-label="Search the farm";
+                    input type="search" name="q" placeholder="Name, MAC, IP, UUID, vDisk" aria-label="Search the farm" aria-keyshortcuts="/" title="Key /";
                 }
                 span.create { (self.create) }
                 details.account {
                     summary { (name(user)) }
                     div {
                         (self.theme_form())
+                        label.check hidden { input #slash type="checkbox"; " Key / goes to the search" }
                         a href=(paths::PASSWORD) { "Change password" }
                         form method="post" action=(paths::LOG_OUT) { (token(&self.token)) button { "Log out" } }
                     }
@@ -142,9 +143,11 @@ impl Frame {
                     li { a href=(to) aria-current=[(page.here == *label).then_some("page")] { (label) } }
                 } }
                 (tree_of(&sites, &collections))
+                p.small.clock { "Times are in UTC." }
             }
             main #main tabindex="-1" {
-                p #lost role="status" hidden { "Live updates are interrupted; trying again…" }
+                // Always there, so that what comes into it is read out.
+                div.cut role="status" { p #lost hidden { "Live updates are interrupted; trying again…" } }
                 (self.notice())
                 (page.body)
             }
@@ -202,6 +205,7 @@ fn document(title: &str, farm: Option<&str>, theme: Theme, live: bool, body: &Ma
                     script src=(path("htmx.min.js")) defer {}
                     script src=(path("uplot.min.js")) defer {}
                     script src=(path("console.js")) defer {}
+                    script src=(path("keys.js")) defer {}
                     script src=(path("wizard.js")) defer {}
                 }
             }

@@ -67,10 +67,10 @@ pub(crate) fn now_us() -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A moment in RFC 3339, shown shorter: `2026-11-21 17:20`, in UTC.
+/// A moment in RFC 3339, shown shorter: `2026-11-21 17:20:05`, in UTC.
 pub(crate) fn moment(at: &str) -> Markup {
-    let short: String = at.chars().take(16).map(|c| if c == 'T' { ' ' } else { c }).collect();
-    html! { time datetime=(at) title=(at) { (short) } }
+    let short: String = at.chars().take(19).map(|c| if c == 'T' { ' ' } else { c }).collect();
+    html! { time datetime=(at) { (short) } }
 }
 
 /// A text of somebody else's in which nothing is invisible: characters that turn the direction of writing, or that are
@@ -99,9 +99,10 @@ pub(crate) fn link(to: &str, text: &str) -> Markup {
     html! { a href=(to) { (name(text)) } }
 }
 
-/// A button that cannot be pressed, and what stands in the way.
+/// A button that cannot be pressed, and what stands in the way. The focus comes to it all the same, so that whoever has no
+/// pointer is told as well.
 pub(crate) fn disabled(label: &str, why: &str) -> Markup {
-    html! { span.button.disabled aria-disabled="true" title=(why) { (label) span.unseen { ": " (why) } } }
+    html! { span.button.disabled role="link" aria-disabled="true" tabindex="0" title=(why) { (label) span.unseen { ": " (why) } } }
 }
 
 /// What state something is in: colour, and always a word as well.

@@ -64,6 +64,7 @@ impl Profile {
             } }
             p.axis.small { span { "start" } span { "time →" } span { (seconds(found.duration_us)) } span { "how often →" } }
             p.small { "Top: " (bytes(found.rows.first().map_or(0, |row| row.offset))) ", bottom: " (bytes(found.rows.last().map_or(0, |row| row.offset))) " from the start of the disk. The stronger the colour of a cell, the more was read there then; the bars tell how often each part was read." }
+            (self.rows())
             h3 { "On the whole disk of " (bytes(found.disk_bytes)) }
             svg.places viewBox=(format!("0 0 {} 16", CUT.places)) preserveAspectRatio="none" aria-hidden="true" {
                 @let most = found.places.iter().copied().max().unwrap_or(0);
@@ -72,6 +73,23 @@ impl Profile {
                 } }
             }
         } }
+    }
+
+    /// The map in figures.
+    fn rows(&self) -> Markup {
+        html! { details { summary { "The map as a table" } div.table { table {
+            thead { tr { th { "From" } th { "First read after" } th { "Bytes" } th { "How often" } } }
+            tbody { @for row in &self.picture.rows { tr {
+                td.number { (exact(row.offset)) } td.number { (seconds(self.first_read_us(row))) } td.number { (bytes(row.bytes())) }
+                td.number { (format!("{:.1}", times(row.bytes(), row.distinct_bytes))) " times" }
+            } } }
+        } } } }
+    }
+
+    /// When the column begins in which a row is read first.
+    fn first_read_us(&self, row: &Row) -> u64 {
+        let column = row.columns.iter().position(|read| *read > 0).unwrap_or(0) as u64;
+        self.picture.duration_us.saturating_mul(column).checked_div(CUT.columns as u64).unwrap_or(0)
     }
 
     /// The cells of one shade, as one path: a square each.

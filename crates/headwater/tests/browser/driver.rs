@@ -13,8 +13,20 @@ use serde_json::{Value, json};
 const PATIENCE: Duration = Duration::from_secs(180);
 /// WebDriver §12.2: the key under which an element's reference stands.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+/// How often Tab is pressed before what is looked for is not there: more often than any page of a test has stops.
+const MAX_STOPS: usize = 150;
 /// What is waited between two looks.
 const BETWEEN: Duration = Duration::from_millis(50);
+
+/// WebDriver §17.4.2: what stands for keys that write nothing.
+pub(crate) mod key {
+    pub(crate) const ENTER: char = '\u{e007}';
+    pub(crate) const ESCAPE: char = '\u{e00c}';
+    pub(crate) const SHIFT: char = '\u{e008}';
+    pub(crate) const SPACE: char = ' ';
+    pub(crate) const TAB: char = '\u{e004}';
+    pub(crate) const LEFT: char = '\u{e012}';
+}
 
 /// A browser with one window, and no cookies at first.
 pub(crate) struct Browser {
@@ -157,6 +169,58 @@ impl Browser {
         self.on(label, find, wanted, |element| {
             self.call("POST", &format!("/element/{element}/click"), &json!({}))
         });
+    }
+
+    /// Presses one key after the other, as fingers do; [`key::SHIFT`] is held while the next one is pressed.
+    pub(crate) fn keys(&self, keys: &str) {
+        let mut strokes = Vec::new();
+        let mut held = Vec::new();
+        for key in keys.chars() {
+            strokes.push(json!({ "type": "keyDown", "value": key }));
+            held.push(key);
+            if key != key::SHIFT {
+                strokes.extend(held.drain(..).rev().map(|key| json!({ "type": "keyUp", "value": key })));
+            }
+        }
+        let keyboard = json!({ "type": "key", "id": "keyboard", "actions": strokes });
+        self.must("POST", "/actions", &json!({ "actions": [keyboard] }));
+    }
+
+    /// Presses one key.
+    pub(crate) fn key(&self, key: char) {
+        self.keys(key.encode_utf8(&mut [0; 4]));
+    }
+
+    /// What has the focus, as it is read out: its label, or its text.
+    pub(crate) fn focused(&self) -> String {
+        let script = "const one = document.activeElement; if (one === document.body) { return ''; } \
+             const label = one.labels && one.labels[0] ? [...one.labels[0].childNodes].filter((part) => part.nodeType === Node.TEXT_NODE) : []; \
+             const said = one.getAttribute('aria-label') || label.map((part) => part.textContent).join('').trim() || one.innerText || ''; \
+             return said.trim();";
+        self.script(script, &[]).as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Presses Tab until something that is called so has the focus.
+    pub(crate) fn tab_to(&self, label: &str) {
+        self.go_by("\u{e004}", label);
+    }
+
+    /// As [`tab_to`](Self::tab_to), the other way.
+    pub(crate) fn back_to(&self, label: &str) {
+        self.go_by("\u{e008}\u{e004}", label);
+    }
+
+    fn go_by(&self, keys: &str, label: &str) {
+        let mut seen = Vec::new();
+        while seen.len() < MAX_STOPS {
+            self.keys(keys);
+            let focused = self.focused();
+            if focused == label {
+                return;
+            }
+            seen.push(focused);
+        }
+        panic!("no Tab leads to {label:?} on {}: {seen:?}", self.place());
     }
 
     /// All that is on the page, as text.

@@ -8,7 +8,9 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod connection;
 mod driver;
+mod keyboard;
 mod pages;
 mod people;
 mod place;

@@ -1,4 +1,5 @@
 //! Who may do what, and what becomes of a session.
+use crate::driver::key;
 use crate::place::{PASSWORD, Place, log_in};
 
 #[test]
@@ -30,6 +31,11 @@ fn roles_are_respected_and_what_is_not_allowed_says_why() {
     bob.sees(&["Not for you"]);
     let disabled = "document.querySelectorAll('main .disabled[aria-disabled=true]').length";
     bob.until(&format!("{disabled} >= 3"));
+    // Whoever has no mouse comes to it, and then sees why.
+    while bob.script("return !document.activeElement.matches('.disabled');", &[]) == true {
+        bob.key(key::TAB);
+    }
+    bob.until("getComputedStyle(document.querySelector('.disabled:focus .unseen')).position === 'static'");
     bob.go("/devices/import");
     bob.sees(&["This is not allowed"]);
 }

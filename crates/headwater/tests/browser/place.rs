@@ -11,7 +11,7 @@ const WELCOME: &str = "sets a password with the token ";
 /// A site whose server has a console.
 pub(crate) struct Place {
     pub(crate) site: Site,
-    url: String,
+    port: u16,
 }
 
 impl Place {
@@ -36,20 +36,34 @@ impl Place {
 
     fn started(mut site: Site, port: u16) -> Self {
         site.start();
-        Self { site, url: format!("https://127.0.0.1:{port}") }
+        Self { site, port }
     }
 
     /// Somebody who is not logged in.
     pub(crate) fn browser(&self) -> Browser {
-        Browser::open(&self.url)
+        self.browser_over(self.port)
+    }
+
+    /// Somebody whose way to the server leads over another port of this host.
+    pub(crate) fn browser_over(&self, port: u16) -> Browser {
+        Browser::open(&format!("https://127.0.0.1:{port}"))
+    }
+
+    /// Where the console listens.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     /// The first administrator, who sets a password with the token that the server printed, and is in.
     pub(crate) fn admin(&self) -> Browser {
+        self.admin_in(self.browser())
+    }
+
+    /// The same in a browser of theirs.
+    pub(crate) fn admin_in(&self, browser: Browser) -> Browser {
         self.site.wait_for_log(WELCOME);
         let log = self.site.log();
         let token = log.split(WELCOME).nth(1).unwrap().split_whitespace().next().unwrap();
-        let browser = self.browser();
         browser.go("/first-log-in");
         browser.fill("token", token);
         browser.fill("password", PASSWORD);

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::answer::{Answer, Page};
 use crate::ask::{Ask, Refusal};
-use crate::boot::{Boot, Io, Phase, Stage};
+use crate::boot::{Boot, Io, PHASES, Phase, Stage, Tone};
 use crate::door::{Route, Visit};
 use crate::fields::{Fields, encode};
 use crate::markup::{
@@ -64,6 +64,7 @@ async fn list(visit: Visit) -> Result<Answer, Refusal> {
                 } } }
             } }
             @if boots.is_empty() { p.empty { "No machine has booted in the last day." } }
+            @else { ul.legend { @for (label, tone) in PHASES { li { (swatch(tone)) " " (label) } } } }
         }
     };
     Ok(Page::new("Boots", "Boots", body).into())
@@ -179,7 +180,12 @@ pub(super) fn in_words(phases: &[Phase]) -> String {
 }
 
 fn legend(phases: &[Phase]) -> Markup {
-    html! { ul.legend { @for phase in phases { li { svg viewBox="0 0 10 10" aria-hidden="true" { rect class=(phase.tone.class()) width="10" height="10" rx="2" {} } " " (phase.label) " " b { (milliseconds(phase.ms)) } } } } }
+    html! { ul.legend { @for phase in phases { li { (swatch(phase.tone)) " " (phase.label) " " b { (milliseconds(phase.ms)) } } } } }
+}
+
+/// A colour of the strips.
+fn swatch(tone: Tone) -> Markup {
+    html! { svg viewBox="0 0 10 10" aria-hidden="true" { rect class=(tone.class()) width="10" height="10" rx="2" {} } }
 }
 
 fn comparison(boot: &Boot, other: &Boot) -> Markup {
@@ -214,7 +220,7 @@ fn difference(ms: f64) -> Markup {
 fn compare_form(boot: &Boot, others: &[Boot], with: &str, path: &str) -> Markup {
     let others: Vec<_> = others.iter().filter(|other| other.id != boot.id).collect();
     html! { @if !others.is_empty() {
-        form.inline action=(path) {
+        form.filters action=(path) {
             label { "Compare with " select name="with" { @for other in &others {
                 option value=(other.id) selected[other.id == with] { (ago(other)) " ago, " (milliseconds(other.span_ms())) }
             } } }

@@ -7,7 +7,7 @@ use farm::rules::permission::Action;
 use maud::{Markup, html};
 
 use super::boots::{boots_of, findings, strip as phases, waterfall};
-use super::device_log::{Entry, changes, log, strip};
+use super::device_log::{Entry, changes, last_day, log};
 use super::doctor::network_panel;
 use super::overview::write_cache;
 use super::recording::{Recording, panel, place_of, recording};
@@ -92,7 +92,7 @@ fn whole(data: &Data, path: &str) -> Markup {
                 }
                 (buttons(data))
             }
-            section.panel { h2 { "Last 24 hours" } (strip(data.boots.iter().flatten())) p.axis.small { span { "24 hours ago" } span { "now" } } }
+            (last_day(data.boots.as_deref().unwrap_or_default()))
             div.columns { (facts(data)) (personality(device)) }
             section.panel { h2 { "Throughput" }
                 // Kept as it is while the rest is renewed: htmx moves what is preserved.

@@ -52,8 +52,28 @@ fn spans<'a>(boots: impl Iterator<Item = &'a Boot>, now: u64) -> Vec<Span> {
     spans
 }
 
-/// The last day of a device in one bar.
-pub(super) fn strip<'a>(boots: impl Iterator<Item = &'a Boot>) -> Markup {
+/// How long a device was in each state, as far as it is not off.
+fn in_words(spans: &[Span], start: u64) -> String {
+    let told = |word: &str| {
+        let of_it = spans.iter().filter(|span| span.word == word);
+        let us = of_it.map(|span| span.to.saturating_sub(span.from.max(start))).fold(0, u64::saturating_add);
+        (us > 0).then(|| format!("{word} for {}", span(Duration::from_micros(us))))
+    };
+    let told: Vec<String> = ["up", "booting", "disconnected"].into_iter().filter_map(told).collect();
+    if told.is_empty() { "off all the time".to_owned() } else { told.join(", ") }
+}
+
+/// The last day of a device: in one bar, and in words.
+pub(super) fn last_day(boots: &[Boot]) -> Markup {
+    let (bar, words) = drawn(boots.iter());
+    html! { section.panel { h2 { "Last 24 hours" } (bar)
+        p.axis.small { span { "24 hours ago" } span { "now" } }
+        p.small { "In this time: " (words) "." }
+    } }
+}
+
+/// The bar, and what it shows in words.
+fn drawn<'a>(boots: impl Iterator<Item = &'a Boot>) -> (Markup, String) {
     let now = now_us();
     let day = u64::try_from(DAY.as_micros()).unwrap_or(u64::MAX);
     let start = now.saturating_sub(day);
@@ -62,24 +82,16 @@ pub(super) fn strip<'a>(boots: impl Iterator<Item = &'a Boot>) -> Markup {
         at.saturating_mul(WIDTH).checked_div(day).unwrap_or(0)
     };
     let spans: Vec<Span> = spans(boots, now).into_iter().filter(|span| span.to > start).collect();
-    let up = spans
-        .iter()
-        .filter(|span| span.tone == "up")
-        .map(|span| span.to.saturating_sub(span.from.max(start)));
-    let up = Duration::from_micros(up.fold(0, u64::saturating_add));
-    let words = if spans.is_empty() {
-        "off all of the last day".to_owned()
-    } else {
-        format!("up {} of the last day", crate::markup::span(up))
-    };
-    html! { svg.day viewBox=(format!("0 0 {WIDTH} 12")) preserveAspectRatio="none" role="img" aria-label=(words) {
+    let words = in_words(&spans, start);
+    let bar = html! { svg.day viewBox=(format!("0 0 {WIDTH} 12")) preserveAspectRatio="none" role="img" aria-label=(words) {
         title { (words) }
         @for span in &spans {
             rect class=(span.tone) x=(x(span.from)) width=(x(span.to).saturating_sub(x(span.from)).max(4)) y="0" height="12" {
                 title { (span.word) " for " (crate::markup::span(Duration::from_micros(span.to.saturating_sub(span.from)))) }
             }
         }
-    } }
+    } };
+    (bar, words)
 }
 
 /// A change of the farm, as far as it is listed here.
@@ -132,7 +144,7 @@ pub(super) fn log(boots: &[Boot], changes: &[Entry]) -> Markup {
 
 /// The strips of a page of devices, each from its boots.
 pub(super) fn strip_of(boots: Option<&Vec<Arc<Boot>>>) -> Markup {
-    strip(boots.into_iter().flatten().map(AsRef::as_ref))
+    drawn(boots.into_iter().flatten().map(AsRef::as_ref)).0
 }
 
 #[cfg(test)]
@@ -159,6 +171,14 @@ mod tests {
         let boots = [boot(500, Some(10_000.0), None), boot(100, Some(20_000.0), Some(300_000.0))];
         let found = seconds(&boots, 600);
         assert_eq!(found, [(100, 120, "booting"), (120, 400, "up"), (500, 510, "booting"), (510, 600, "up")]);
+    }
+
+    #[test]
+    fn states_of_a_day_are_told_in_words_from_its_start_on() {
+        let boots = [boot(500, Some(10_000.0), None), boot(100, Some(20_000.0), Some(300_000.0))];
+        let spans = spans(boots.iter(), 600 * 1_000_000);
+        assert_eq!(in_words(&spans, 110 * 1_000_000), "up for 6 min 10 s, booting for 20 s");
+        assert_eq!(in_words(&[], 0), "off all the time");
     }
 
     #[test]

@@ -198,6 +198,8 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
         h1 { "Devices" }
         p.actions { (visit.button("/devices/new", "New device", &visit.may_make(ObjectKind::Device))) (visit.button("/devices/import", "Devices from a table", &super::devices_import::may(&visit))) a.button href="/devices/export" { "Export" } }
         (filters(&data))
+        // Outside of what renews itself: it is read out once.
+        @if let Some(bad) = &data.bad_filter { p.said.bad role="alert" { "The filter means nothing: " (visible(bad)) } }
         (table(&data))
     };
     Ok(Page::new("Devices", "Devices", body).into())
@@ -233,11 +235,11 @@ fn filters(data: &Data) -> Markup {
 fn table(data: &Data) -> Markup {
     let own = format!("{}{}", paths::DEVICES_TABLE, data.query.query());
     html! {
-        form #device-table method="post" action=(paths::DEVICES_DO) hx-get=(own) hx-trigger="hw:boot from:body, hw:change from:body" hx-swap="outerHTML" {
+        // What is chosen in the form is no filter: without `hx-params` htmx would ask for it.
+        form #device-table method="post" action=(paths::DEVICES_DO) hx-get=(own) hx-params="none" hx-trigger="hw:boot from:body, hw:change from:body" hx-swap="outerHTML" {
             (token(&data.token))
             input type="hidden" name="back" value=(format!("{}{}", paths::DEVICES, data.query.query()));
-            @if let Some(bad) = &data.bad_filter { p.said.bad role="alert" { "The filter means nothing: " (visible(bad)) } }
-            p.small role="status" { (several(data.devices.total, "device")) @if !data.query.get("state").is_empty() { " " (visible(data.query.get("state"))) } }
+            p.small { (several(data.devices.total, "device")) @if !data.query.get("state").is_empty() { " " (visible(data.query.get("state"))) } }
             (bulk(data))
             div.table { table {
                 thead { tr {
@@ -517,9 +519,9 @@ async fn confirm(visit: &Visit, what: &What, ids: &[&str], back: &str) -> Result
         .count();
     let first = names.first().cloned().unwrap_or_default();
     let body = html! {
-        section.dialog .danger[what.is_dangerous()] role="alertdialog" aria-labelledby="ask" {
+        section.dialog .danger[what.is_dangerous()] role="alertdialog" aria-labelledby="ask" aria-describedby="effect" {
             h1 #ask { "Is this meant?" }
-            p { (visible(&what.effect(names.len() as u64, &form))) }
+            p #effect { (visible(&what.effect(names.len() as u64, &form))) }
             @if running > 0 { p { b { (several(running as u64, "device")) " of them run now." } } }
             p.names { @for device in names.iter().take(30) { (name(device)) " " } @if names.len() > 30 { "and " (names.len().saturating_sub(30)) " more" } }
             form method="post" action=(paths::DEVICES_DO) {

@@ -70,9 +70,9 @@ async fn ask(visit: Visit) -> Result<Answer, Refusal> {
 fn dialog(visit: &Visit, lock: &Lock, failed: Option<&Refusal>) -> Answer {
     let status = failed.map_or(StatusCode::OK, |failed| failed.status);
     let title = format!("Break lock {}?", lock.fence);
-    let body = html! { section.dialog.danger role="alertdialog" aria-labelledby="ask" {
+    let body = html! { section.dialog.danger role="alertdialog" aria-labelledby="ask" aria-describedby="effect" {
         h1 #ask { "Break the lock of " (lock.owner.kind) " " (name(&lock.owner.name)) "?" }
-        p { "1 " (lock.owner.kind) " is cut off from " (lock.subject.kind) " " (name(&lock.subject.name)) " at once, in the middle of what it does. A device must be restarted; a task fails. Whoever waits for it can go on." }
+        p #effect { "1 " (lock.owner.kind) " is cut off from " (lock.subject.kind) " " (name(&lock.subject.name)) " at once, in the middle of what it does. A device must be restarted; a task fails. Whoever waits for it can go on." }
         (facts(lock))
         @if let Some(failed) = failed { p.said.bad role="alert" { (visible(&failed.answer.message)) } }
         form.stack method="post" action=(visit.path) {

@@ -334,9 +334,9 @@ async fn ask(visit: Visit) -> Result<Answer, Refusal> {
 /// Asks whether it is to be done; `told` is what happened since it was asked before.
 fn dialog(visit: &Visit, data: &Data, step: &Step, fields: &Fields, told: &Markup) -> Answer {
     let status = if told.0.is_empty() { StatusCode::OK } else { StatusCode::PRECONDITION_FAILED };
-    let body = html! { (told) section.dialog .danger[step.dangerous] role="alertdialog" aria-labelledby="ask" {
+    let body = html! { (told) section.dialog .danger[step.dangerous] role="alertdialog" aria-labelledby="ask" aria-describedby="effect" {
         h1 #ask { (visible(&step.title)) "?" }
-        p { (visible(&step.effect)) }
+        p #effect { (visible(&step.effect)) }
         form.stack method="post" action=(visit.path) {
             (token(&visit.token()))
             input type="hidden" name="what" value=(fields.get("what"));

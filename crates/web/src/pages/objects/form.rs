@@ -51,11 +51,33 @@ impl Data {
         let new = self.of.is_none();
         self.kind.fields.iter().filter(move |field| new || field.stays)
     }
+
+    /// A new device goes to the only collection and boots the only vDisk, unless somebody says otherwise. Of other kinds an
+    /// empty field means something of its own: a role without a site is one for the whole farm.
+    fn choose_where_there_is_one(&mut self) {
+        if self.kind.path != "devices" {
+            return;
+        }
+        for field in self.kind.fields {
+            let of = match field.input {
+                Input::Object(of) => of,
+                Input::Disk => "vdisks",
+                _ => continue,
+            };
+            if let Some((_, named)) = self.choices.iter().find(|(known, _)| *known == of)
+                && let [only] = named.as_slice()
+                && self.values.get(field.name).is_empty()
+            {
+                self.values = self.values.with(field.name, &only.id.to_string());
+            }
+        }
+    }
 }
 
 pub(super) async fn new_page(visit: Visit) -> Result<Answer, Refusal> {
     or_refuse(visit.may_make(kind(&visit)?.object))?;
-    let data = new_form(&visit, visit.query.clone(), None).await?;
+    let mut data = new_form(&visit, visit.query.clone(), None).await?;
+    data.choose_where_there_is_one();
     Ok(page(&data, StatusCode::OK))
 }
 
@@ -471,9 +493,9 @@ async fn delete_dialog(visit: &Visit, status: StatusCode, told_first: &Markup) -
         }
     };
     let back = paths::object(kind.path, object.get("id").and_then(Value::as_i64).unwrap_or_default());
-    let body = html! { (told_first) section.dialog.danger role="alertdialog" aria-labelledby="ask" {
+    let body = html! { (told_first) section.dialog.danger role="alertdialog" aria-labelledby="ask" aria-describedby="effect" {
         h1 #ask { "Delete " (kind.one) " " (name(&called)) "?" }
-        p { (kind.delete) }
+        p #effect { (kind.delete) }
         @if devices > 0 { p { b { (several(devices, "device")) } " belong to it or boot from it." } }
         form method="post" action=(visit.path) {
             (token(&visit.token()))
