@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use control::{Code, ControlError};
-use farm::model::{CollectionId, DeviceName, Mac, SecretName, Timestamp, Uuid};
+use farm::model::{CollectionId, DeviceId, DeviceName, Fence, Mac, SecretName, Timestamp, Uuid};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -120,6 +120,12 @@ pub trait Live: Send + Sync + 'static {
             None => Ok(self.settings()),
             Some(key) => Err(ControlError::bad_value(key, "this server has no such setting")),
         }
+    }
+
+    /// The devices that could not log in of late because of what others have, who waits longest first. There are at most
+    /// 10,000; by default there are none.
+    fn kept_out(&self) -> Vec<KeptOut> {
+        Vec::new()
     }
 
     /// Machines that wait until somebody lets them in, by name.
@@ -347,6 +353,45 @@ pub struct Newcomer {
     pub seen: Timestamp,
 }
 
+/// A device that could not log in, because of what others have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptOut {
+    /// Which.
+    pub device: DeviceId,
+    /// The leases that it was refused for when it tried last: the first five of them.
+    pub fences: Vec<Fence>,
+    /// When it was refused first.
+    pub since: Timestamp,
+    /// When it was refused last.
+    pub last: Timestamp,
+}
+
+/// By whom a device is kept out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KeptOutStatus {
+    /// The lock that it is refused for.
+    pub lock: i64,
+    /// Who has that.
+    pub owner: LockOwner,
+    /// What for.
+    pub purpose: String,
+    /// When it was refused first.
+    pub since: String,
+    /// When it was refused last.
+    pub last: String,
+}
+
+/// Who has a lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LockOwner {
+    /// `device` or `task`.
+    pub kind: String,
+    /// The id of the device or the task.
+    pub id: i64,
+    /// What it is called.
+    pub name: String,
+}
+
 /// What a device is doing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceStatus {
@@ -379,6 +424,9 @@ pub struct DeviceStatus {
     /// What the path to it carries, as it was found at its last login and since.
     #[serde(default)]
     pub path: Option<PathStatus>,
+    /// The lock that it could not log in for of late, while that is there; null: nothing keeps it out. [`Live`] leaves it out.
+    #[serde(default)]
+    pub kept_out: Option<KeptOutStatus>,
     /// Whether the secrets of its boot have been told, which is done once.
     #[serde(default)]
     pub secrets_told: bool,

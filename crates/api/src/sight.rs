@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use control::{Caller, Control, ControlError};
-use farm::model::{AuditEntry, Collection, Device, ObjectKind, Stored};
+use farm::model::{AuditEntry, Collection, Device, DeviceId, DeviceName, ObjectKind, Stored};
 use farm::rules::permission::{Action, Place};
 use farm::snapshot::Snapshot;
 use serde_json::Value;
@@ -47,6 +47,12 @@ impl Sight {
     /// Whether the device of this name is among what is seen. One that nobody knows any more is seen by those who see all.
     pub(crate) fn device(&self, name: &str) -> bool {
         self.known(self.snapshot.device_named(name))
+    }
+
+    /// The name of a device that is seen.
+    pub(crate) fn name(&self, device: DeviceId) -> Option<&DeviceName> {
+        let device = self.snapshot.device(device);
+        device.filter(|_| self.known(device)).map(|device| &device.name)
     }
 
     /// Whether a boot is one of a device that is seen.

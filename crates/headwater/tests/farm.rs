@@ -15,6 +15,7 @@ use farm::model::{
 };
 use farm::rules::lifecycle::Promotion;
 use harness::{Site, headwater, target_in, wait_until};
+use serde_json::Value;
 
 const MAINTAINER_MAC: &str = "52:54:00:77:00:11";
 const MAINTAINER: &str = "iqn.2026-11.org.headwater:maintainer:initiator";
@@ -202,6 +203,25 @@ fn second_maintenance_device_is_told_who_has_the_version() {
     let io = site.io_as(&target, "iqn.2026-11.org.headwater:second:initiator", None, &[READS_GOLDEN]);
     assert!(!io.ok, "two writers: {}", io.text);
     site.wait_for_log("it is in use by device maintainer (changes it under maintenance");
+
+    // Administrators see who is kept out, by whom, and how to end it.
+    let locks = || -> Vec<Value> {
+        let said = site.headwater(&["lock", "list", "--output", "json"]);
+        serde_json::from_str::<Value>(&said).unwrap()["items"].as_array().unwrap().clone()
+    };
+    let status = || -> Value {
+        let said = site.headwater(&["device", "status", "second", "--output", "json"]);
+        serde_json::from_str(&said).unwrap()
+    };
+    let lock = locks().into_iter().find(|lock| lock["keeps_out"] == 1).unwrap();
+    assert_eq!(lock["kept_out"][0]["device"]["name"], "second", "{lock}");
+    assert_eq!(status()["kept_out"]["owner"]["name"], "maintainer", "{}", status());
+    assert_eq!(status()["kept_out"]["lock"], lock["fence"]);
+    let fence = lock["fence"].to_string();
+    site.headwater(&["lock", "break", &fence, "--reason", "its machine burnt", "--yes"]);
+    assert!(status()["kept_out"].is_null(), "{}", status());
+    boot_on_version(&site, "52:54:00:77:00:12", "second", "iqn.2026-11.org.headwater:second:initiator", 1);
+    assert!(locks().iter().all(|lock| lock["keeps_out"] == 0), "{:?}", locks());
 }
 
 #[test]

@@ -194,6 +194,20 @@ pub(crate) struct Lock {
     /// The site whose administrators may break it; none: those of the farm alone.
     #[serde(default)]
     pub(crate) site: Option<Reference>,
+    /// How many devices could not log in for it of late.
+    #[serde(default)]
+    pub(crate) keeps_out: u64,
+    /// Those of them that wait longest.
+    #[serde(default)]
+    pub(crate) kept_out: Vec<KeptOutDevice>,
+}
+
+/// A device that could not log in.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct KeptOutDevice {
+    pub(crate) device: Reference,
+    pub(crate) since: String,
+    pub(crate) last: String,
 }
 
 /// What something is and is called.

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::devices::Devices;
+use super::locks::tell_kept_out;
 use super::object::Resource;
 use crate::asked::Asked;
 use crate::live::{Account, DeviceStatus, ServerStatus, Stats};
@@ -120,6 +121,7 @@ fn metrics(asked: &Asked<'_>) -> Result<Reply, Problem> {
 fn all_devices(asked: &Asked<'_>) -> Result<Reply, Problem> {
     let (sight, mut items) = (sight(asked)?, asked.api.live.devices());
     items.retain(|device| sight.device(&device.name));
+    tell_kept_out(asked, &mut items)?;
     Reply::json(&DevicesAnswer { items })
 }
 
@@ -136,9 +138,11 @@ pub(super) fn known(asked: &Asked<'_>, action: Action) -> Result<DeviceName, Pro
 fn device(asked: &Asked<'_>) -> Result<Reply, Problem> {
     let name = known(asked, Action::See)?;
     let status = asked.api.live.device(&name);
-    Reply::json(&status.ok_or_else(|| {
+    let mut status = status.ok_or_else(|| {
         Problem::not_found(format!("this server has not seen device {name} since it started"))
-    })?)
+    })?;
+    tell_kept_out(asked, std::slice::from_mut(&mut status))?;
+    Reply::json(&status)
 }
 
 fn reset(asked: &Asked<'_>) -> Result<Reply, Problem> {

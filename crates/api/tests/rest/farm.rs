@@ -247,6 +247,7 @@ impl Live for NoServer {
             sessions: 0,
             write_cache: None,
             path: None,
+            kept_out: None,
             secrets_told: false,
             takes_commands: true,
         })

@@ -103,6 +103,7 @@ fn status(admin: &Admin, device: &KnownDevice, slot: Option<&DeviceSlot>) -> Dev
         sessions: boots.iter().map(|boot| boot.sessions).sum(),
         write_cache,
         path: boot.and_then(|boot| boot.path.as_ref()).map(path_status),
+        kept_out: None,
         secrets_told: boot
             .zip(slot)
             .and_then(|(boot, slot)| Some(slot.secrets_told(&BootId::new(boot.id.clone()).ok()?)))

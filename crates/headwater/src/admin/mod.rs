@@ -24,8 +24,8 @@ use std::time::Instant;
 use ::api::guest_commands::{CommandStatus, CommandWanted};
 use ::api::host::{HostReport, NetworkReport, NewSettings, SettingsStatus};
 use ::api::live::{
-    DeviceStatus, Followed, Live, Newcomer, PresenceChange, Requests, ServerStatus, Stats, TraceStatus,
-    TraceWanted,
+    DeviceStatus, Followed, KeptOut, Live, Newcomer, PresenceChange, Requests, ServerStatus, Stats,
+    TraceStatus, TraceWanted,
 };
 use control::{Code, ControlError};
 use farm::model::{DeviceName, Mac, SecretName};
@@ -164,6 +164,10 @@ impl Live for Admin {
         dry_run: bool,
     ) -> Result<SettingsStatus, ControlError> {
         self.settings.change(new, expected, dry_run)
+    }
+
+    fn kept_out(&self) -> Vec<KeptOut> {
+        self.devices.kept_out()
     }
 
     fn newcomers(&self) -> Vec<Newcomer> {

@@ -11,11 +11,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use api::live::KeptOut;
 use farm::catalogue::{CatalogueError, Change, ListQuery, MAX_PAGE};
 use farm::filter::Filter;
 use farm::model::{DeviceId, Fence, Lease, Owner, Sharing, Timestamp};
+use farm::rules::Refusal;
 use farm::rules::leases::{TERM, Wanted};
 
+use super::kept_out::KeptOutDevices;
 use super::{FarmLink, now};
 
 /// How long the machines of a server that died have to come back: as long as initiators try at the most once.
@@ -26,6 +29,8 @@ pub const CLAIMED_WITHIN: Duration = Duration::from_secs(120);
 pub struct Leases {
     farm: Arc<FarmLink>,
     held: Mutex<Held>,
+    /// Held for moments.
+    kept_out: Mutex<KeptOutDevices>,
 }
 
 #[derive(Debug)]
@@ -63,7 +68,7 @@ impl Leases {
     pub fn new(farm: Arc<FarmLink>) -> Self {
         let now = now();
         let held = Held { leases: HashMap::new(), renewed: now, started: now, swept: false };
-        Self { farm, held: Mutex::new(held) }
+        Self { farm, held: Mutex::new(held), kept_out: Mutex::default() }
     }
 
     /// Takes the lease that a device needs, in place of the one that it has. `check` looks, in the same transaction,
@@ -96,8 +101,14 @@ impl Leases {
                 tracing::warn!(%error, "a device runs without a lease: the farm's database cannot be used");
                 None
             }
-            Err(error) => return Err(error.to_string()),
+            Err(error) => {
+                if let CatalogueError::Refused(Refusal::InUse(conflict)) = &error {
+                    self.kept_out_devices().refuse(device, conflict, now());
+                }
+                return Err(error.to_string());
+            }
         };
+        self.kept_out_devices().let_in(device);
         self.held().leases.insert(device, OneLease { wanted, has });
         Ok(())
     }
@@ -211,6 +222,16 @@ impl Leases {
             false
         });
         lost
+    }
+
+    /// The devices that were refused theirs of late, for the leases of others; who waits longest first.
+    #[must_use]
+    pub fn kept_out(&self) -> Vec<KeptOut> {
+        self.kept_out_devices().list(now())
+    }
+
+    fn kept_out_devices(&self) -> MutexGuard<'_, KeptOutDevices> {
+        self.kept_out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {

@@ -5,6 +5,7 @@
 //! a file whenever it changed; where the database cannot be had at the start, that file is what is served from. Meanwhile
 //! nothing can be changed or leased exclusively, and it is tried again and again to come back.
 pub mod import;
+mod kept_out;
 pub mod leases;
 pub mod local;
 mod open;

@@ -34,6 +34,7 @@ use crate::catalogue::{FarmLink, now};
 use crate::config::{Config, DeviceName, UnknownDevices};
 use crate::secrets::Secrets;
 use crate::state::DeviceStates;
+use api::live::KeptOut;
 
 /// The most machines that nothing names and that are served all the same.
 const MAX_UNKNOWN_DEVICES: usize = 4096;
@@ -324,6 +325,12 @@ impl Devices {
                 tracing::info!(device = slot.name.as_str(), "the device is away: its disk is closed");
             }
         }
+    }
+
+    /// The devices that could not log in of late because of what others have; who waits longest first.
+    #[must_use]
+    pub fn kept_out(&self) -> Vec<KeptOut> {
+        self.workshop.leases.kept_out()
     }
 
     /// Renews leases; gives the devices that have lost theirs, with what runs of them.

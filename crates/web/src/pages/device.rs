@@ -16,7 +16,7 @@ use crate::ask::Refusal;
 use crate::boot::Boot;
 use crate::door::{Route, Visit};
 use crate::fields::encode;
-use crate::markup::{badge, disabled, link, milliseconds, name, status_badge, token, visible};
+use crate::markup::{badge, disabled, link, milliseconds, moment, name, status_badge, token, visible};
 use crate::paths;
 use crate::rates::{DeviceRates, series};
 use crate::wire::Device;
@@ -151,6 +151,9 @@ fn facts(data: &Data) -> Markup {
             @for disk in disks { (link(&paths::vdisk(disk.vdisk.id), &disk.vdisk.name)) @if disk.disabled { " (disabled)" } " " } }
         @if let Some(status) = status { @if let Some(version) = status.version { dt { "Runs" } dd { "version " (version) @if let Some(vdisk) = &status.vdisk { " of " (name(vdisk)) } } } }
         @if let Some(status) = status.filter(|status| !status.presence.is_empty()) { dt { "Presence" } dd { (presence(&status.presence)) } }
+        @if let Some(lock) = status.and_then(|status| status.kept_out.as_ref()) {
+            dt { "Cannot log in" } dd { (badge("bad", "kept out")) " since " (moment(&lock.since)) " UTC, last refused " (moment(&lock.last)) ": " (lock.owner.kind) " " (name(&lock.owner.name)) " has its version (" (lock.purpose) "), " a href=(format!("/locks/{}", lock.lock)) { "lock " (lock.lock) } }
+        }
         @if status.is_some_and(|status| status.secrets_told) { dt { "Secrets" } dd { "told in this boot; whoever asks again is refused" } }
         dt { "Kind" } dd { (device.kind.as_deref().unwrap_or("production")) }
         dt { "Collection" } dd { (name(&device.collection.name)) }

@@ -10,7 +10,8 @@ use crate::ask::Refusal;
 use crate::commands;
 use crate::door::{Route, Visit};
 use crate::fields::encode;
-use crate::markup::{badge, moment, name, same_as, token, visible};
+use crate::markup::{badge, link, moment, name, same_as, several, token, visible};
+use crate::paths;
 use crate::said::Said;
 use crate::wire::Lock;
 
@@ -28,6 +29,37 @@ pub(super) fn all() -> Vec<Route> {
 /// Where the dialog is that breaks a lock.
 pub(super) fn to_break(lock: &Lock) -> String {
     format!("{LIST}/{}/break", lock.fence)
+}
+
+/// The page of a lock.
+pub(super) fn page_of(lock: &Lock) -> String {
+    format!("{LIST}/{}", lock.fence)
+}
+
+/// That devices cannot log in for it, in a sentence.
+pub(super) fn kept_out_by(lock: &Lock) -> Markup {
+    html! {
+        @match lock.kept_out.as_slice() {
+            [one] if lock.keeps_out == 1 => { (link(&paths::device(one.device.id), &one.device.name)) " cannot log in" },
+            _ => { (several(lock.keeps_out, "device")) " cannot log in" },
+        }
+        ": " (lock.owner.kind) " " (name(&lock.owner.name)) " has " (name(&lock.subject.name)) " (" (lock.purpose) "), " a href=(page_of(lock)) { "lock " (lock.fence) } "."
+    }
+}
+
+/// The devices that cannot log in for it.
+fn kept_out(lock: &Lock) -> Markup {
+    html! { section.panel { h2 { "Refused for it" }
+        @if lock.keeps_out == 0 { p.small { "No device of this server, in the last minutes." } }
+        @else { div.table { table { thead { tr { th { "Device" } th { "First refused" } th { "Last" } } }
+            tbody { @for one in &lock.kept_out { tr {
+                td { (link(&paths::device(one.device.id), &one.device.name)) }
+                td { (moment(&one.since)) " UTC" }
+                td { (moment(&one.last)) " UTC" }
+            } } }
+        } } }
+        @if lock.keeps_out > lock.kept_out.len() as u64 { p.small { (several(lock.keeps_out, "device")) " in all; these wait longest." } }
+    } }
 }
 
 /// Whether they may break it, as the API decides: where the vDisk is.
@@ -55,9 +87,12 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
     let lock = lock(&visit).await?;
     let may = may_break(&visit, &lock);
     let body = html! {
-        h1 { "Lock " (lock.fence) }
-        div.actions { (visit.button(&to_break(&lock), "Break…", &may)) }
-        section.panel { (facts(&lock)) }
+        div.live hx-get=(visit.path) hx-select=".live" hx-trigger="hw:change from:body, every 10s" hx-swap="outerHTML" {
+            h1 { "Lock " (lock.fence) }
+            div.actions { (visit.button(&to_break(&lock), "Break…", &may)) }
+            section.panel { (facts(&lock)) }
+            (kept_out(&lock))
+        }
     };
     Ok(Page::new(format!("Lock {}", lock.fence), TITLE, body).into())
 }

@@ -50,13 +50,13 @@ pub(super) struct Data {
     pub(super) rates: Option<Rates>,
     /// Versions whose files are not what they should be.
     pub(super) damaged: Vec<Version>,
-    /// Leases that keep others out, those first that somebody was refused for, with the tasks that were.
+    /// Leases that keep others out, those first that devices and then that tasks were refused for, with the tasks.
     pub(super) locks: Vec<(Lock, Vec<Task>)>,
     pub(super) space: Vec<Space>,
     pub(super) servers: Vec<Server>,
 }
 
-/// The leases that keep others out, or did so: a refusal names the lock, and a task that failed by it says so.
+/// The leases that keep others out, or did so: of devices, the lock tells it; a task that failed by it says so.
 fn in_the_way(locks: Vec<Lock>, failed: &[Task]) -> Vec<(Lock, Vec<Task>)> {
     let refused = |lock: &Lock| {
         let mark = format!("lock {})", lock.fence);
@@ -68,8 +68,9 @@ fn in_the_way(locks: Vec<Lock>, failed: &[Task]) -> Vec<(Lock, Vec<Task>)> {
         (lock, tasks)
     };
     let mut found: Vec<_> = locks.into_iter().map(with_tasks).collect();
-    found.retain(|(lock, tasks)| lock.sharing == "exclusive" || !tasks.is_empty());
-    found.sort_by_key(|(_, tasks)| tasks.is_empty());
+    let was_refused = |lock: &Lock, tasks: &[Task]| lock.keeps_out > 0 || !tasks.is_empty();
+    found.retain(|(lock, tasks)| lock.sharing == "exclusive" || was_refused(lock, tasks));
+    found.sort_by_key(|(lock, tasks)| (std::cmp::Reverse(lock.keeps_out), tasks.is_empty()));
     found
 }
 
@@ -104,13 +105,16 @@ impl Data {
     async fn of(visit: &Visit) -> Result<Self, Refusal> {
         let damaged = Fields::from([("filter", "state = missing or state = changed"), ("limit", "20")]);
         let locks = Fields::from([("sort", "-since"), ("limit", "500")]);
+        let keeping_out = Fields::from([("keeping_out", "true"), ("limit", "50")]);
+        let keeping_out = format!("/v1/locks{}", keeping_out.query());
         let refused = Fields::from([("filter", "state = failed"), ("sort", "-id"), ("limit", "50")]);
         let (damaged, locks) =
             (format!("/v1/versions{}", damaged.query()), format!("/v1/locks{}", locks.query()));
         let refused = format!("/v1/tasks{}", refused.query());
-        let (damaged, locks, refused, space, servers, statuses) = tokio::join!(
+        let (damaged, locks, keeping_out, refused, space, servers, statuses) = tokio::join!(
             visit.ask.get::<List<Version>>(&damaged),
             visit.ask.get::<List<Lock>>(&locks),
+            visit.ask.get::<List<Lock>>(&keeping_out),
             visit.ask.get::<List<Task>>(&refused),
             visit.ask.get::<SpaceList>("/v1/space"),
             visit.ask.get::<List<Server>>("/v1/servers?sort=name&limit=50"),
@@ -119,6 +123,12 @@ impl Data {
         let statuses = statuses?;
         let board = &visit.console.board;
         let all = visit.sees_all();
+        let mut locks = seen(locks)?;
+        for lock in seen(keeping_out)? {
+            if !locks.iter().any(|known| known.fence == lock.fence) {
+                locks.push(lock);
+            }
+        }
         let mut servers = seen(servers)?;
         for server in &mut servers {
             server.is_this = visit.console.control.server().get() == server.id;
@@ -130,7 +140,7 @@ impl Data {
             rates: visit.rates_seen(&statuses).last().copied(),
             statuses,
             damaged: seen(damaged)?,
-            locks: in_the_way(seen(locks)?, &seen(refused)?),
+            locks: in_the_way(locks, &seen(refused)?),
             space: space?.items,
             servers,
         })
@@ -166,6 +176,9 @@ impl Data {
         for version in &self.damaged {
             let text = html! { "Version " (version.number) " of " (link(&paths::vdisk(version.vdisk.id), &version.vdisk.name)) ": its file is " b { (version.state) } "." };
             concerns.push(("bad", text));
+        }
+        for (lock, _) in self.locks.iter().filter(|(lock, _)| lock.keeps_out > 0) {
+            concerns.push(("bad", html! { (super::locks::kept_out_by(lock)) }));
         }
         for boot in &self.boots {
             if let Some(why) = boot.failed() {
@@ -371,8 +384,10 @@ fn locks(visit: &Visit, data: &Data) -> Markup {
                 td { (lock.owner.kind) " " (name(&lock.owner.name)) }
                 td { (lock.purpose) }
                 td { (crate::markup::moment(&lock.since)) }
-                td { @for task in refused.iter().take(SHOWN) { (badge("bad", "refused")) " " a href=(paths::task(task.id)) { (task.kind) " " (task.id) } " of " (name(&task.actor)) ", " (crate::markup::moment(task.ended_at.as_deref().unwrap_or(&task.made_at))) br; }
-                    @if refused.is_empty() { "no task so far" } }
+                td { @for one in lock.kept_out.iter().take(SHOWN) { (badge("bad", "refused")) " device " (link(&paths::device(one.device.id), &one.device.name)) ", " (crate::markup::moment(&one.since)) br; }
+                    @if lock.keeps_out > SHOWN as u64 { a href=(super::locks::page_of(lock)) { (several(lock.keeps_out, "device")) " in all" } br; }
+                    @for task in refused.iter().take(SHOWN) { (badge("bad", "refused")) " " a href=(paths::task(task.id)) { (task.kind) " " (task.id) } " of " (name(&task.actor)) ", " (crate::markup::moment(task.ended_at.as_deref().unwrap_or(&task.made_at))) br; }
+                    @if refused.is_empty() && lock.keeps_out == 0 { "nobody so far" } }
                 td { (visit.button(&super::locks::to_break(lock), "Break…", &super::locks::may_break(visit, lock))) }
             } } }
         }
@@ -413,9 +428,10 @@ mod tests {
             "made_at": "2026-11-21T10:00:00Z", "ended_at": null, "result": "device lab-01 (boot, since 10:00, lock 1)",
         }))
         .unwrap();
-        let locks = vec![lock(11, "shared"), lock(12, "exclusive"), lock(1, "shared")];
+        let keeping_out = Lock { keeps_out: 3, ..lock(13, "shared") };
+        let locks = vec![lock(11, "shared"), lock(12, "exclusive"), lock(1, "shared"), keeping_out];
         let found = in_the_way(locks, std::slice::from_ref(&task));
         let told: Vec<_> = found.iter().map(|(lock, tasks)| (lock.fence, tasks.len())).collect();
-        assert_eq!(told, [(1, 1), (12, 0)]);
+        assert_eq!(told, [(13, 0), (1, 1), (12, 0)]);
     }
 }

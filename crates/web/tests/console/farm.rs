@@ -9,7 +9,8 @@ use api::host::{
     Effect, FindingLevel, HostFinding, HostReport, NetworkReport, NewSettings, SettingStatus, SettingsStatus,
 };
 use api::live::{
-    DeviceStatus, Followed, Live, Requests, ServerStatus, Stats, TraceStatus, TraceWanted, WriteCacheStatus,
+    DeviceStatus, Followed, KeptOut, Live, Requests, ServerStatus, Stats, TraceStatus, TraceWanted,
+    WriteCacheStatus,
 };
 use api::{Api, Door};
 use axum::body::Body;
@@ -38,6 +39,8 @@ pub(crate) struct Farm {
     people: Arc<People>,
     pub(crate) resets: Arc<Mutex<Vec<String>>>,
     pub(crate) recordings: Arc<Mutex<Vec<String>>>,
+    /// The devices that could not log in.
+    pub(crate) kept_out: Arc<Mutex<Vec<KeptOut>>>,
     /// The vDisk that `lab-01` runs.
     runs: Arc<AtomicI64>,
     ahead_ms: Arc<AtomicI64>,
@@ -99,9 +102,11 @@ impl Farm {
         let resets: Arc<Mutex<Vec<String>>> = Arc::default();
         let recordings: Arc<Mutex<Vec<String>>> = Arc::default();
         let runs: Arc<AtomicI64> = Arc::default();
+        let kept_out: Arc<Mutex<Vec<KeptOut>>> = Arc::default();
         let live = Arc::new(ToldServer {
             resets: Arc::clone(&resets),
             recordings: Arc::clone(&recordings),
+            kept_out: Arc::clone(&kept_out),
             runs: Arc::clone(&runs),
             settings: Mutex::new(settings()),
             report: Mutex::default(),
@@ -119,6 +124,7 @@ impl Farm {
             people,
             resets,
             recordings,
+            kept_out,
             runs,
             ahead_ms,
             _stop: stop,
@@ -324,6 +330,7 @@ pub(crate) fn form(fields: &[(&str, &str)]) -> String {
 struct ToldServer {
     resets: Arc<Mutex<Vec<String>>>,
     recordings: Arc<Mutex<Vec<String>>>,
+    kept_out: Arc<Mutex<Vec<KeptOut>>>,
     runs: Arc<AtomicI64>,
     settings: Mutex<SettingsStatus>,
     report: Mutex<Option<HostReport>>,
@@ -426,6 +433,10 @@ impl Live for ToldServer {
                 cache_memory_limit_bytes: 0,
             },
         }
+    }
+
+    fn kept_out(&self) -> Vec<KeptOut> {
+        self.kept_out.lock().unwrap().clone()
     }
 
     fn host_report(&self) -> Option<HostReport> {
@@ -570,6 +581,7 @@ impl Live for ToldServer {
                 fill: "nearly full".to_owned(),
             }),
             path: None,
+            kept_out: None,
             secrets_told: false,
             takes_commands: runs,
         })

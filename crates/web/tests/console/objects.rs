@@ -1,4 +1,5 @@
 //! vDisks with their versions, and all other objects: lists, forms, and two administrators at the same one.
+use api::live::KeptOut;
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -269,6 +270,74 @@ async fn lock_that_keeps_others_out_is_shown_and_broken_with_a_reason_for_the_au
     eve.get(&format!("/locks/{fence}/break")).await.shows(&["takes the role administrator"]);
     eve.post(&format!("/locks/{fence}/break"), &[("reason", "none")]).await;
     ann.get("/locks").await.shows(&["lab-01"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn devices_that_cannot_log_in_stand_with_the_lock_that_keeps_them_out_until_it_is_gone() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    let fence = farm.lock();
+    let id = async |name: &str| {
+        let device = farm.root(Method::GET, &format!("/v1/devices/{name}"), &Value::Null).await;
+        farm::model::Id::new(device["id"].as_i64().unwrap()).unwrap()
+    };
+    let at = farm.control.now();
+    let refused = |device| KeptOut {
+        device,
+        fences: vec![farm::model::Fence::new(fence).unwrap()],
+        since: at,
+        last: at,
+    };
+    *farm.kept_out.lock().unwrap() = vec![refused(id("lab-02").await), refused(id("office-01").await)];
+    ann.get("/").await.shows(&["2 devices cannot log in", ">refused</span> device <a", "lab-02"]);
+    ann.get(&format!("/locks/{fence}")).await.shows(&["Refused for it", "lab-02", "office-01"]);
+    ann.get("/devices/lab-02").await.shows(&[
+        "Cannot log in",
+        "device <bdi class=\"name\">lab-01</bdi> has its version (maintenance)",
+        &format!("href=\"/locks/{fence}\""),
+    ]);
+    let locks = farm.root(Method::GET, "/v1/locks?keeping_out=true", &Value::Null).await;
+    assert_eq!(locks["items"][0]["keeps_out"], 2, "{locks}");
+    // Whoever sees the room alone is told of its devices alone.
+    farm.user("cora", "administrator", Some("lab")).await;
+    let seen = farm.browser("cora").await.get(&format!("/locks/{fence}")).await;
+    seen.shows(&["lab-02"]);
+    assert!(!seen.text.contains("office-01"), "{}", seen.text);
+    ann.get(&format!("/locks/{fence}/break")).await;
+    ann.post(&format!("/locks/{fence}/break"), &[("reason", "its machine burnt")]).await;
+    let seen = ann.get("/").await;
+    assert!(!seen.text.contains("cannot log in"), "{}", seen.text);
+    let seen = ann.get("/devices/lab-02").await;
+    assert!(!seen.text.contains("Cannot log in"), "{}", seen.text);
+    let locks = farm.root(Method::GET, "/v1/locks?keeping_out=true", &Value::Null).await;
+    assert_eq!(locks["total"], 0, "{locks}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_devices_that_cannot_log_in_are_counted_and_a_few_are_told() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    let fence = farm::model::Fence::new(farm.lock()).unwrap();
+    let (lab, at) = (farm::model::Id::new(5).unwrap(), farm.control.now());
+    let made = farm.control.change(&farm.control.system(), |change| {
+        let mut made = Vec::new();
+        for number in 0..10_000 {
+            let name = farm::model::DeviceName::new(&format!("many-{number:05}")).unwrap();
+            let device = farm::model::Device::plain(name, lab, farm::model::Description::new("").unwrap());
+            made.push(change.create(device)?.id);
+        }
+        Ok(made)
+    });
+    let refused = |device| KeptOut { device, fences: vec![fence], since: at, last: at };
+    *farm.kept_out.lock().unwrap() = made.unwrap().into_iter().map(refused).collect();
+    let lock = farm.root(Method::GET, &format!("/v1/locks/{fence}"), &Value::Null).await;
+    assert_eq!((&lock["keeps_out"], lock["kept_out"].as_array().unwrap().len()), (&json!(10_000), 20));
+    let seen = ann.get("/").await;
+    seen.shows(&["10\u{202f}000 devices cannot log in", "many-00000", "10\u{202f}000 devices in all</a>"]);
+    assert!(!seen.text.contains("many-00020"), "{}", seen.text);
+    ann.get(&format!("/locks/{fence}"))
+        .await
+        .shows(&["many-00019", "10\u{202f}000 devices in all; these wait longest."]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

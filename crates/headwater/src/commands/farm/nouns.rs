@@ -345,6 +345,7 @@ pub const LOCK: Noun = Noun {
         column("SERVER", "server"),
         column("SINCE", "since"),
         column("UNTIL", "until"),
+        column("KEEPS OUT", "keeps_out"),
     ],
     fields: &[],
 };
@@ -456,6 +457,8 @@ pub const DEVICE_STATUS: Noun = Noun {
         column("JUMBO", "path.jumbo"),
         column("LIMITED BY", "path.limited_by"),
         column("SECRETS TOLD", "secrets_told"),
+        column("KEPT OUT BY", "kept_out.owner"),
+        column("LOCK", "kept_out.lock"),
     ],
     fields: &[],
 };

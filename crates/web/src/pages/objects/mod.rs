@@ -413,6 +413,7 @@ const KINDS: &[Kind] = &[
             ("Server", "server", ""),
             ("Since", "since", "since"),
             ("Until", "until", "ends"),
+            ("Keeps out", "keeps_out", ""),
         ],
         fields: &[],
         example: "sharing = exclusive",
