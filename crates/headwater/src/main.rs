@@ -46,7 +46,7 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
     match cli.command {
         Command::Farm(args) => noun(Asked::Farm(args)),
         Command::Site(args) => noun(Asked::Plain(&nouns::SITE, args)),
-        Command::Server(args) => noun(Asked::Plain(&nouns::SERVER, args)),
+        Command::Server(args) => noun(Asked::Server(args)),
         Command::Store(args) => noun(Asked::Store(args)),
         Command::Vdisk(args) => noun(Asked::Vdisk(args)),
         Command::Version(args) => noun(Asked::Version(args)),

@@ -3,6 +3,8 @@ mod harness;
 
 use std::process::Command;
 
+use farm::catalogue::{Catalogue, Postgres};
+use farm::model::{Actor, Id, ServerId, Timestamp, UserName};
 use harness::{INITIATOR, MAC, Site, target_in, wait_until};
 use lab::Cluster;
 use serde_json::Value;
@@ -104,4 +106,86 @@ fn database_that_stops_under_a_server_stops_no_device() {
     wait_until("the boot has a lease", || json(&site, &["lock", "list"])["total"] == 1);
     let io = site.io(&third, &[READS_GOLDEN]);
     assert!(io.ok, "{}", io.text);
+}
+
+/// One server of several on a database; it has no images of its own.
+fn member(cluster: &Cluster, name: &str) -> Site {
+    let more = format!("[server]\nname = \"{name}\"\n[catalogue]\npostgres = \"{}\"", cluster.address());
+    let site = Site::new("", "", &more);
+    let file = site.path("headwater.toml");
+    let config = std::fs::read_to_string(&file).unwrap();
+    let (before, rest) = config.split_once("[stores]").unwrap();
+    std::fs::write(&file, format!("{before}[server]{}", rest.split_once("[server]").unwrap().1)).unwrap();
+    site
+}
+
+/// What a server tells of all servers of its farm, by name.
+fn loads(asked: &Site) -> Vec<Value> {
+    let told = json(asked, &["server", "load", "--sort", "name"]);
+    told["items"].as_array().unwrap().clone()
+}
+
+fn states(asked: &Site) -> Vec<(String, String)> {
+    let word = |value: &Value| value.as_str().unwrap().to_owned();
+    loads(asked).iter().map(|load| (word(&load["server"]["name"]), word(&load["state"]))).collect()
+}
+
+/// Has it so that a server said its last word a minute before it did.
+fn let_grow_old(cluster: &Cluster, server: ServerId) {
+    let catalogue = Catalogue::open(Postgres::connect(&cluster.address()).unwrap()).unwrap();
+    let report = catalogue.read(|reader| Ok(reader.server_reports()?.remove(&server))).unwrap().unwrap();
+    let earlier = Timestamp::from_ms(report.at.ms() - 60_000);
+    let by =
+        Actor { user: UserName::new("test").unwrap(), token: None, origin: String::new(), request: None };
+    let load = report.load.as_deref();
+    catalogue.change(&by, earlier, |change| change.report_server(server, load)).unwrap();
+}
+
+#[test]
+fn servers_of_a_farm_tell_each_other_what_they_carry() {
+    let Some((cluster, mut one)) = site() else { return };
+    let mut two = member(&cluster, "two");
+    one.start();
+    let name = loads(&one)[0]["server"]["name"].as_str().unwrap().to_owned();
+    let mut session = one.session(&one.new_boot());
+    session.run(READS_GOLDEN);
+    two.start();
+    let states_are = |asked: &Site, first: &str, second: &str| {
+        let of = |name: &str, state: &str| (name.to_owned(), state.to_owned());
+        let mut expected = [of(&name, first), of("two", second)];
+        expected.sort();
+        states(asked) == expected
+    };
+    wait_until("each is told of the other", || {
+        [&one, &two].iter().all(|asked| states_are(asked, "running", "running"))
+    });
+    // The one has a device, the other none; whoever is asked says so.
+    let load_of = |asked: &Site, name: &str| {
+        loads(asked).into_iter().find(|load| load["server"]["name"] == name).unwrap()["load"].clone()
+    };
+    wait_until("the device is told of", || load_of(&two, &name)["devices"] == 1);
+    let (busy, idle) = (load_of(&two, &name), load_of(&one, "two"));
+    assert_eq!((&idle["devices"], &idle["requests_per_second"]), (&0.into(), &0.into()), "{idle}");
+    for load in [&busy, &idle] {
+        let positive = |key: &str| load[key].as_u64().is_some_and(|count| count > 0);
+        assert!(positive("processors") && positive("memory_bytes"), "{load}");
+        assert_eq!(load["version"], env!("CARGO_PKG_VERSION"));
+    }
+    let shown = json(&two, &["server", "load", &name]);
+    let id = Id::new(shown["server"]["id"].as_i64().unwrap()).unwrap();
+    assert_eq!((&shown["state"], &shown["load"]["devices"]), (&"running".into(), &1.into()), "{shown}");
+
+    // One is killed and says nothing more; the other ends, and says so.
+    session.end();
+    one.kill();
+    let_grow_old(&cluster, id);
+    wait_until("it is missed", || states_are(&two, "silent", "running"));
+    assert!(two.headwater(&["server", "load"]).contains("silent"));
+    one.start();
+    wait_until("it is back", || states_are(&two, "running", "running"));
+    assert!(two.stop().0.success());
+    wait_until("the other's end is known", || states_are(&one, "running", "stopped"));
+    // Neither of them has changed the farm by what it told.
+    let audit = one.headwater(&["audit", "list"]);
+    assert!(!audit.contains("report"), "{audit}");
 }

@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use api::live::{DeviceStatus, Followed, Live, Requests, ServerStatus};
+use api::rates::Rates;
 use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::boot::Boot;
 use crate::markup::now_us;
-use crate::rates::{DeviceRates, History, Rates};
+use crate::rates::{DeviceRates, History};
 
 /// How often counters are read.
 const EVERY: Duration = Duration::from_secs(3);

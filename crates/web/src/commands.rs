@@ -162,6 +162,14 @@ pub(crate) fn doctor_network(device: &str) -> String {
     format!("headwater doctor network {}", word(device))
 }
 
+/// What the servers carry.
+pub(crate) const SERVER_LOAD: &str = "headwater server load";
+
+/// What one of them carries.
+pub(crate) fn server_load(server: &str) -> String {
+    format!("{SERVER_LOAD} {}", word(server))
+}
+
 /// Settings of this server get other values; they follow.
 pub(crate) const SET_SETTINGS: &str = "headwater setting set";
 
@@ -184,6 +192,8 @@ pub fn every_command() -> Vec<String> {
         DOCTOR.to_owned(),
         break_lock(7),
         doctor_network(device_name),
+        SERVER_LOAD.to_owned(),
+        server_load("one.example.org"),
         list("setting", ""),
         format!("{SET_SETTINGS} admission.at_once=20 log="),
         message("Save your work: back at 18:00", device_name),

@@ -125,9 +125,14 @@ pub(crate) fn status_tone(status: &str) -> &'static str {
     }
 }
 
-/// How full something is. The meter is for eyes, the words for all.
+/// How full something is.
 pub(crate) fn gauge(used: u64, limit: u64) -> Markup {
     let share = used.saturating_mul(100).checked_div(limit).unwrap_or(0);
+    filled(share, &format!("{} of {} ({share} %)", bytes(used), bytes(limit)))
+}
+
+/// How full something is, in per cent. The meter is for eyes, the words for all.
+pub(crate) fn filled(share: u64, words: &str) -> Markup {
     let tone = if share >= 95 {
         "bad"
     } else if share >= 80 {
@@ -138,7 +143,7 @@ pub(crate) fn gauge(used: u64, limit: u64) -> Markup {
     html! {
         span.gauge {
             meter class=(tone) min="0" max="100" value=(share) aria-hidden="true" {}
-            span { (bytes(used)) " of " (bytes(limit)) " (" (share) " %)" }
+            span { (words) }
         }
     }
 }

@@ -4,7 +4,8 @@
 //! work cost 24 MB.
 use std::collections::{HashMap, VecDeque};
 
-use api::live::{Account, ProcessStatus, Stats};
+use api::live::{ProcessStatus, Stats};
+use api::rates::{Counters, Rates, Totals, a_second};
 use serde_json::{Value, json};
 
 use crate::markup::now_us;
@@ -16,21 +17,7 @@ const MAX_DEVICE_RATES: usize = 100;
 /// Of how many devices rates are kept: as many as a server is made for, twice.
 const MAX_DEVICES: usize = 20_000;
 
-/// What moved between two looks at the counters, a second.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Rates {
-    /// Microseconds since 1970.
-    pub(crate) at_us: u64,
-    pub(crate) read_bytes: f64,
-    pub(crate) written_bytes: f64,
-    pub(crate) requests: f64,
-    /// The share of reads that memory answered, from 0 to 1.
-    pub(crate) hit_share: Option<f64>,
-    /// How many processors the server kept busy.
-    pub(crate) processors: f64,
-}
-
-/// The same of one device.
+/// What moved on one device, as [`Rates`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct DeviceRates {
     pub(crate) at_us: u64,
@@ -49,64 +36,24 @@ pub(crate) struct History {
 
 /// The counters at one moment.
 struct Look {
-    uptime_us: u64,
-    cpu_us: u64,
-    all: Totals,
+    all: Counters,
     devices: HashMap<String, Totals>,
-}
-
-/// Accounts added up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Totals {
-    read_bytes: u64,
-    written_bytes: u64,
-    requests: u64,
-    reads: u64,
-    waited: u64,
-}
-
-impl Totals {
-    fn add(&mut self, account: &Account) {
-        for (kind, counts) in &account.kinds {
-            self.requests = self.requests.saturating_add(counts.requests);
-            match kind.as_str() {
-                "read" => {
-                    self.read_bytes = self.read_bytes.saturating_add(counts.bytes);
-                    self.reads = self.reads.saturating_add(counts.requests);
-                    self.waited = self.waited.saturating_add(counts.waited);
-                }
-                "write" => self.written_bytes = self.written_bytes.saturating_add(counts.bytes),
-                _ => {}
-            }
-        }
-    }
-}
-
-#[allow(clippy::cast_precision_loss, reason = "rates are shown with three digits")]
-fn rate(now: u64, before: u64, us: u64) -> f64 {
-    now.saturating_sub(before) as f64 / (us as f64 / 1e6)
 }
 
 impl History {
     /// Takes a look at the counters in.
     pub(crate) fn take(&mut self, stats: &Stats, process: ProcessStatus) {
-        let mut now = Look {
-            uptime_us: stats.uptime_us,
-            cpu_us: process.cpu_us,
-            all: Totals::default(),
-            devices: HashMap::new(),
-        };
+        let at_us = now_us();
+        let mut now = Look { all: Counters::of(at_us, stats, process), devices: HashMap::new() };
         for account in &stats.accounts {
-            now.all.add(account);
             if let Some(device) = &account.device {
                 now.devices.entry(device.clone()).or_default().add(account);
             }
         }
         if let Some(before) = self.before.take()
-            && let Some(us) = now.uptime_us.checked_sub(before.uptime_us).filter(|us| *us > 0)
+            && let Some(us) = now.all.us_since(&before.all)
         {
-            let at_us = now_us();
-            push(&mut self.all, MAX_RATES, whole(at_us, &now, &before, us));
+            now.all.since(&before.all).into_iter().for_each(|rates| push(&mut self.all, MAX_RATES, rates));
             self.take_devices(at_us, &now, &before, us);
         }
         self.before = Some(now);
@@ -122,7 +69,7 @@ impl History {
                 continue;
             }
             #[allow(clippy::cast_possible_truncation, reason = "a chart shows three digits")]
-            let short = |now: u64, before: u64| rate(now, before, us) as f32;
+            let short = |now: u64, before: u64| a_second(now, before, us) as f32;
             let rates = DeviceRates {
                 at_us,
                 read_bytes: short(totals.read_bytes, old.read_bytes),
@@ -171,19 +118,6 @@ fn push<T>(rates: &mut VecDeque<T>, most: usize, new: T) {
     rates.push_back(new);
 }
 
-fn whole(at_us: u64, now: &Look, before: &Look, us: u64) -> Rates {
-    let rate = |now: u64, before: u64| rate(now, before, us);
-    let reads = rate(now.all.reads, before.all.reads);
-    Rates {
-        at_us,
-        read_bytes: rate(now.all.read_bytes, before.all.read_bytes),
-        written_bytes: rate(now.all.written_bytes, before.all.written_bytes),
-        requests: rate(now.all.requests, before.all.requests),
-        hit_share: (reads > 0.0).then(|| 1.0 - rate(now.all.waited, before.all.waited) / reads),
-        processors: rate(now.cpu_us, before.cpu_us) / 1e6,
-    }
-}
-
 /// Columns as a chart takes them: the moment, bytes read and written, requests.
 pub(crate) fn series(rows: &[(u64, f64, f64, f64)]) -> Value {
     let column = |of: fn(&(u64, f64, f64, f64)) -> f64| rows.iter().map(of).collect::<Vec<f64>>();
@@ -203,7 +137,7 @@ pub(crate) fn series(rows: &[(u64, f64, f64, f64)]) -> Value {
 mod tests {
     use std::collections::BTreeMap;
 
-    use api::live::KindCounts;
+    use api::live::{Account, KindCounts};
 
     use super::*;
 

@@ -3,6 +3,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use api::live::DeviceStatus;
+use api::rates::Rates;
 use axum::http::StatusCode;
 use farm::model::ObjectKind;
 use farm::rules::permission::{Action, Place};
@@ -12,7 +13,6 @@ use crate::ask::Refusal;
 use crate::board::Statuses;
 use crate::boot::Boot;
 use crate::door::Visit;
-use crate::rates::Rates;
 use crate::wire::List;
 
 #[derive(Deserialize)]

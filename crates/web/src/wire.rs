@@ -234,14 +234,14 @@ pub(crate) struct SpaceList {
     pub(crate) items: Vec<Space>,
 }
 
-/// A server.
+/// A server: whether it serves, and what it carries.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct Server {
-    pub(crate) id: i64,
-    pub(crate) name: String,
-    pub(crate) max_devices: Option<u32>,
+    pub(crate) server: Reference,
     pub(crate) disabled: bool,
-    /// Whether it is the one that serves this page.
-    #[serde(skip)]
-    pub(crate) is_this: bool,
+    pub(crate) max_devices: Option<u32>,
+    /// `running`, `silent`, `stopped` or `never-heard`.
+    pub(crate) state: String,
+    pub(crate) heard_at: Option<String>,
+    pub(crate) load: Option<api::load::ServerLoad>,
 }

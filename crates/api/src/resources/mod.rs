@@ -15,6 +15,7 @@ pub(crate) mod object;
 mod places;
 mod power;
 mod secrets;
+mod server_loads;
 mod space;
 pub(crate) mod tasks;
 mod tokens;
@@ -38,6 +39,7 @@ pub(crate) fn operations() -> Vec<Operation> {
     [
         farm::all(),
         places::all(),
+        server_loads::all(),
         vdisks::all(),
         vdisk_summaries::all(),
         contents::all(),

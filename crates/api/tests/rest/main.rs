@@ -5,6 +5,7 @@ mod document;
 mod events;
 mod farm;
 mod host;
+mod loads;
 mod objects;
 mod people;
 mod power;

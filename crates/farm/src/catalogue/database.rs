@@ -3,7 +3,8 @@
 //! # The dialect
 //! Statements stand once, for both databases. They keep to this: parameters are `?`, in the order of the values, and no
 //! `?` stands anywhere else; types are `INTEGER` (64 bits), `TEXT` and `BLOB`; texts compare byte by byte; rows of
-//! values compare (`(a, b) > (?, ?)`); `LIKE` is given texts in lower case alone, with `ESCAPE '\'`.
+//! values compare (`(a, b) > (?, ?)`); `LIKE` is given texts in lower case alone, with `ESCAPE '\'`;
+//! what is to be there once and may be there already is `INSERT ... ON CONFLICT (key) DO UPDATE SET ... = excluded...`.
 //!
 //! # Transactions
 //! A write transaction is alone: no other one begins before it has ended. That makes "look, decide by the rules, write"

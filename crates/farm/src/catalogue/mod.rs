@@ -24,6 +24,7 @@ mod postgres;
 mod reader;
 mod record;
 mod records;
+mod reports;
 mod schema;
 mod sqlite;
 mod summaries;

@@ -11,7 +11,7 @@ use super::database::{Database, Transaction};
 use super::error::{CatalogueError, DatabaseError};
 
 /// The steps.
-const STEPS: &[&[&str]] = &[FIRST, GUEST_SETTINGS, MENUS];
+const STEPS: &[&[&str]] = &[FIRST, GUEST_SETTINGS, MENUS, REPORTS];
 
 const FIRST: &[&str] = &[
     // What is counted over the whole farm. Ids and numbers are never used again, not even after a deletion.
@@ -309,6 +309,13 @@ const MENUS: &[&str] = &[
     "ALTER TABLE collection ADD COLUMN menu_wait INTEGER",
     "ALTER TABLE vdisk ADD COLUMN asks_login INTEGER NOT NULL DEFAULT 0",
 ];
+
+/// What servers say of themselves; it goes with them.
+const REPORTS: &[&str] = &["CREATE TABLE server_report (
+        server_id INTEGER NOT NULL PRIMARY KEY REFERENCES server (id) ON DELETE CASCADE,
+        at INTEGER NOT NULL,
+        load TEXT
+    ) STRICT"];
 
 /// The schema that this program makes and needs: how many steps there are.
 pub const SCHEMA: i64 = STEPS.len() as i64;

@@ -10,6 +10,7 @@
 //! | [`menu`] | what a device that has a choice does next: its boot menu |
 //! | [`newcomers`] | how machines that add themselves are named |
 //! | [`permission`] | who may do what where |
+//! | [`reports`] | whether a server serves |
 //!
 //! A rule that says no gives an error that carries what stands against it, and who is hit.
 pub mod boot;
@@ -21,6 +22,7 @@ pub mod menu;
 pub mod newcomers;
 pub mod permission;
 mod refusal;
+pub mod reports;
 
 pub use refusal::Refusal;
 

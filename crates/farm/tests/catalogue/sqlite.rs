@@ -118,6 +118,20 @@ fn database_that_another_program_has_locked_is_told() {
 }
 
 #[test]
+fn database_of_an_older_program_is_brought_to_the_present_schema() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("farm.db");
+    let server = small(&Catalogue::open_file(&path).unwrap()).server;
+    let old = Connection::open(&path).unwrap();
+    // What the last step made.
+    old.execute_batch("DROP TABLE server_report; DELETE FROM schema_step WHERE step = 4").unwrap();
+    drop(old);
+    let catalogue = Catalogue::open_file(&path).unwrap();
+    change(&catalogue, |change| change.report_server(server, Some("{}"))).unwrap();
+    assert_eq!((look(&path).unwrap().schema, sites(&catalogue)), (SCHEMA, 1));
+}
+
+#[test]
 fn database_of_a_newer_program_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("farm.db");

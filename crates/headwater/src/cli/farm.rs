@@ -186,6 +186,23 @@ pub enum FarmVerb {
     },
 }
 
+/// `headwater server`.
+#[derive(Debug, Subcommand)]
+pub enum ServerVerb {
+    /// What can be done with most nouns.
+    #[command(flatten)]
+    Plain(NounVerb),
+    /// Whether servers serve, and what they carry: of all of the farm, or of one with all its figures
+    Load {
+        /// This one
+        #[arg(conflicts_with_all = ["filter", "sort", "limit", "columns"])]
+        name: Option<String>,
+        /// Which, in which order, and what of them.
+        #[command(flatten)]
+        list: ListArgs,
+    },
+}
+
 /// `headwater store`.
 #[derive(Debug, Subcommand)]
 pub enum StoreVerb {

@@ -20,8 +20,8 @@ pub use backup::{BackupArgs, RestoreArgs};
 pub use doctor::{DoctorArgs, DoctorVerb, NetworkArgs};
 pub use farm::{
     AuditVerb, CommandArgs, DeviceVerb, FarmVerb, Format, ListArgs, LockVerb, NounArgs, NounVerb, ScopeArgs,
-    SecretVerb, Setting, SettingVerb, StoreVerb, Sure, TaskVerb, TokenVerb, UserVerb, VdiskVerb, VersionArg,
-    VersionVerb, ViewVerb, Which, Work, WriteCacheVerb,
+    SecretVerb, ServerVerb, Setting, SettingVerb, StoreVerb, Sure, TaskVerb, TokenVerb, UserVerb, VdiskVerb,
+    VersionArg, VersionVerb, ViewVerb, Which, Work, WriteCacheVerb,
 };
 pub use image::{
     CheckArgs, CompactArgs, CompareArgs, ConvertArgs, CreateArgs, EntriesArgs, ImageArgs, ImageOptions,
@@ -94,8 +94,8 @@ pub enum Command {
     Farm(NounArgs<FarmVerb>),
     /// Sites: servers and devices that are near each other
     Site(NounArgs<NounVerb>),
-    /// Servers: hosts that serve devices
-    Server(NounArgs<NounVerb>),
+    /// Servers: hosts that serve devices, and what they carry
+    Server(NounArgs<ServerVerb>),
     /// Stores: places for vDisks, with a path on each server
     Store(NounArgs<StoreVerb>),
     /// vDisks: images that devices boot, in all their versions

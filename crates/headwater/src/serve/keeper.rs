@@ -1,12 +1,14 @@
-//! The thread that keeps up with the farm: follows the catalogue, renews the devices' leases, closes the disks of
-//! devices that are away, and sees which boots have ended for those that wait.
+//! The thread that keeps up with the farm: follows the catalogue, renews the devices' leases, tells what this server
+//! carries, closes the disks of devices that are away, and sees which boots have ended for those that wait.
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use farm::rules::leases::RENEWED_EVERY;
+use farm::rules::reports::REPORTED_EVERY;
 
+use super::report::Reporter;
 use crate::stream::admission::{Admission, Seen};
 use crate::stream::device::SessionEnder;
 use crate::stream::devices::Devices;
@@ -31,22 +33,30 @@ impl Keeper {
         recorder: Arc<Recorder>,
         ender: Arc<OnceLock<Box<dyn SessionEnder>>>,
         admission: Arc<Admission>,
+        mut reporter: Reporter,
     ) -> std::io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let body = move || {
             let mut renewed = Instant::now();
+            let mut reported: Option<Instant> = None;
             while stopped.recv_timeout(LOOK_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
                 devices.farm().tick();
                 let now = Instant::now();
                 let boots = recorder.glances();
-                devices.rest(&busy(&boots), now);
+                let busy = busy(&boots);
+                devices.rest(&busy, now);
                 admission.queue().watch(now, boots.iter().map(seen));
                 note_write_caches(&devices, &recorder);
                 if now.saturating_duration_since(renewed) >= RENEWED_EVERY {
                     renewed = now;
                     renew(&devices, &recorder, ender.get().map(AsRef::as_ref));
                 }
+                if reported.is_none_or(|at| now.saturating_duration_since(at) >= REPORTED_EVERY) {
+                    reported = Some(now);
+                    reporter.tell(busy.len());
+                }
             }
+            reporter.tell_the_end();
         };
         let thread = std::thread::Builder::new().name("farm".to_owned()).spawn(body)?;
         Ok(Self { stop, thread })

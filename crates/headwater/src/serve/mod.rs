@@ -17,6 +17,7 @@ mod mount;
 mod nbd;
 mod notify;
 mod ready;
+mod report;
 pub mod settings;
 
 use std::net::{SocketAddr, TcpListener};
@@ -65,6 +66,7 @@ use housekeeping::Housekeeping;
 use keeper::Keeper;
 use log_ins::MenuLogIns;
 use mount::Mount;
+use report::Reporter;
 use settings::{Settings, Targets};
 
 /// How long the requests of NBD clients have to be answered when the server stops.
@@ -212,12 +214,6 @@ impl Server {
         let housekeeping = Housekeeping::start(Arc::clone(&recorder))?;
         let admission = Arc::new(Admission::new(config.admission));
         let oddities = Arc::<Oddities>::default();
-        let keeper = Keeper::start(
-            Arc::clone(&devices),
-            Arc::clone(&recorder),
-            Arc::clone(&ender),
-            Arc::clone(&admission),
-        )?;
         let seeds = Arc::new(Seeds::open(&config.state_dir, http.port())?);
         let director: Arc<dyn Director> = Arc::new(BootDirector {
             devices: Arc::clone(&devices),
@@ -263,9 +259,9 @@ impl Server {
             recorder: Arc::clone(&recorder),
             presences,
             devices: Arc::clone(&devices),
-            ender,
+            ender: Arc::clone(&ender),
             started: Instant::now(),
-            admission,
+            admission: Arc::clone(&admission),
             mailbox,
             oddities,
             iscsi: iscsi.clone(),
@@ -273,6 +269,8 @@ impl Server {
             http,
             stopping: stopped.clone(),
         });
+        let reporter = Reporter::new(Arc::clone(&farm), admin.clone());
+        let keeper = Keeper::start(Arc::clone(&devices), Arc::clone(&recorder), ender, admission, reporter)?;
         let mount = Mount::new(Arc::clone(&farm), people, admin, stopped.clone());
         tokio::task::block_in_place(|| mount.welcome());
         tokio::spawn(serve_admin(admin_listener, mount.router(Door::Local), stopped.clone()));

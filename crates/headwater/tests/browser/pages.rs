@@ -1,6 +1,8 @@
 //! Every page in both themes and on a narrow screen: held to axe-core's rules, and pictured where somebody wants to look.
 use std::path::PathBuf;
 
+use farm::catalogue::Catalogue;
+use farm::model::{Actor, ServerName, Timestamp, UserName};
 use serde_json::{Value, json};
 
 use crate::driver::Browser;
@@ -32,6 +34,8 @@ const PAGES: &[(&str, &str)] = &[
     ("locks", "/locks"),
     ("stores", "/stores"),
     ("servers", "/servers"),
+    ("server", "/servers/SERVER"),
+    ("server-silent", "/servers/stream-3"),
     ("settings", "/settings"),
     ("doctor", "/doctor"),
     ("sites", "/sites"),
@@ -75,6 +79,7 @@ fn every_page_is_accessible_in_both_themes_and_fits_a_narrow_screen() {
     machine.run("read -P 0x5a 0 4096");
     admin.go("/boots");
     admin.until("document.querySelector('td.strip')");
+    other_servers(&place);
     let id_at = |page: &str, kind: &str| {
         admin.go(page);
         let find = "return [...document.querySelectorAll('main a')].map((one) => one.pathname.split('/')).find((parts) => \
@@ -85,6 +90,7 @@ fn every_page_is_accessible_in_both_themes_and_fits_a_narrow_screen() {
         ("DEVICE", id_at("/devices", "devices")),
         ("VDISK", id_at("/vdisks", "vdisks")),
         ("STORE", id_at("/stores", "stores")),
+        ("SERVER", id_at("/servers", "servers")),
         ("BOOT", id_at("/boots", "boots")),
     ];
     let pictures = std::env::var_os("HEADWATER_SCREENSHOTS").map(PathBuf::from);
@@ -105,6 +111,35 @@ fn every_page_is_accessible_in_both_themes_and_fits_a_narrow_screen() {
     }
     machine.end();
     assert!(wrong.is_empty(), "{} finding(s):\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Servers beside the one that runs, and what they said of themselves: one has too much to do, one was not heard of for a
+/// minute, one has stopped.
+fn other_servers(place: &Place) {
+    let load = json!({
+        "version": env!("CARGO_PKG_VERSION"), "uptime_s": 86_400, "devices": 38, "sessions": 38, "booting": 20, "at_once": 20, "waiting": 3,
+        "longest_wait_s": 12, "processors_busy": 3.87, "processors": 4, "memory_bytes": 812_u64 << 20, "cache_memory_bytes": 0,
+        "cache_memory_limit_bytes": 0, "read_bytes_per_second": 310_u64 << 20, "written_bytes_per_second": 4 << 20,
+        "requests_per_second": 12_480, "hit_share": 0.97,
+    })
+    .to_string();
+    let now: Timestamp = std::time::SystemTime::now().into();
+    let catalogue = Catalogue::open_file(&place.site.path("state/farm.db")).unwrap();
+    let by =
+        Actor { user: UserName::new("test").unwrap(), token: None, origin: String::new(), request: None };
+    // The clock of the one that runs is ahead: it is not missed while pages are looked at.
+    for (name, load, from_now_s) in
+        [("stream-2", Some(&load), 3600), ("stream-3", Some(&load), -60), ("stream-4", None, -3600)]
+    {
+        place.site.headwater(&["server", "create", name, "max_devices=40"]);
+        let at = Timestamp::from_ms(now.ms() + from_now_s * 1000);
+        let load = load.map(String::as_str);
+        let told = catalogue.change(&by, at, |change| {
+            let server = change.server(&ServerName::new(name)?)?;
+            change.report_server(server.id, load)
+        });
+        told.unwrap();
+    }
 }
 
 /// Gives the window a look.

@@ -17,6 +17,7 @@ mod objects;
 mod overview;
 mod recording;
 mod search;
+mod servers;
 mod settings;
 pub(crate) mod tasks;
 mod vdisk;

@@ -3,23 +3,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::live::ServerStatus;
+use api::rates::Rates;
 use axum::http::StatusCode;
 use farm::model::ObjectKind;
 use farm::rules::permission::{Action, Place};
 use maud::{Markup, html};
 
+use super::servers::{self, Concern};
 use crate::answer::{Answer, Page, json};
 use crate::ask::Refusal;
 use crate::board::Statuses;
 use crate::boot::Boot;
 use crate::door::{Route, Visit};
 use crate::fields::Fields;
-use crate::frame::since;
 use crate::markup::{
     badge, bytes, count, gauge, link, milliseconds, name, several, status_badge, status_tone, visible,
 };
 use crate::paths;
-use crate::rates::{Rates, series};
+use crate::rates::series;
 use crate::sight::seen;
 use crate::wire::{List, Lock, Server, Space, SpaceList, Task, Version};
 
@@ -30,6 +31,8 @@ const NEARLY_FULL: u64 = 90;
 const FULL: u64 = 97;
 /// How many of each list are shown.
 const SHOWN: usize = 6;
+/// How many servers are shown, those first that somebody should look at.
+const SERVERS_SHOWN: usize = 20;
 
 pub(super) fn all() -> Vec<Route> {
     vec![
@@ -82,7 +85,7 @@ struct Times {
 
 impl Space {
     /// What is wrong with it.
-    fn concern(&self) -> Option<(&'static str, Markup)> {
+    fn concern(&self) -> Option<Concern> {
         let what = html! { @match &self.store { Some(store) => { "Store " (link(&paths::object("stores", store.id), &store.name)) }, None => "The folder of the write caches" } };
         let (Some(free), Some(total)) = (self.free_bytes, self.total_bytes) else {
             let why = self.problem.as_deref().unwrap_or_default();
@@ -111,13 +114,14 @@ impl Data {
         let (damaged, locks) =
             (format!("/v1/versions{}", damaged.query()), format!("/v1/locks{}", locks.query()));
         let refused = format!("/v1/tasks{}", refused.query());
+        let every_server = Fields::from([("sort", "name"), ("limit", "1000")]);
         let (damaged, locks, keeping_out, refused, space, servers, statuses) = tokio::join!(
             visit.ask.get::<List<Version>>(&damaged),
             visit.ask.get::<List<Lock>>(&locks),
             visit.ask.get::<List<Lock>>(&keeping_out),
             visit.ask.get::<List<Task>>(&refused),
             visit.ask.get::<SpaceList>("/v1/space"),
-            visit.ask.get::<List<Server>>("/v1/servers?sort=name&limit=50"),
+            servers::asked(visit, &every_server),
             visit.statuses(),
         );
         let statuses = statuses?;
@@ -130,9 +134,7 @@ impl Data {
             }
         }
         let mut servers = seen(servers)?;
-        for server in &mut servers {
-            server.is_this = visit.console.control.server().get() == server.id;
-        }
+        servers.sort_by_key(|server| server.concerns().is_empty());
         Ok(Self {
             server: visit.may(Action::See, ObjectKind::Server, Place::Farm).is_ok().then(|| board.server()),
             all,
@@ -166,7 +168,7 @@ impl Data {
     }
 
     /// What somebody should look at, worst first.
-    fn concerns(&self) -> Vec<(&'static str, Markup)> {
+    fn concerns(&self) -> Vec<Concern> {
         let mut concerns = Vec::new();
         if let Some(trouble) = self.server.as_ref().and_then(|server| server.catalogue_trouble.as_ref()) {
             let text = html! { "The farm's database cannot be used: " (visible(trouble)) ". Known devices boot; nothing can be changed." };
@@ -196,11 +198,7 @@ impl Data {
                 concerns.push((if cache.fill == "full" { "bad" } else { "warn" }, text));
             }
         }
-        let waits = self.server.as_ref().map(|server| server.admission).filter(|queue| queue.waiting > 0);
-        if let Some(queue) = waits {
-            let text = html! { (several(queue.waiting as u64, "device")) " wait for a place to boot, the first one for " (since(queue.longest_wait_s)) "; " (queue.booting) " boot at this moment." };
-            concerns.push(("warn", text));
-        }
+        concerns.extend(self.servers.iter().flat_map(Server::concerns));
         concerns.sort_by_key(|(tone, _)| *tone != "bad");
         concerns
     }
@@ -240,10 +238,8 @@ pub(super) fn parts(visit: &Visit, data: &Data) -> Markup {
                 (booting(data))
                 (slowest(data))
             }
-            div.columns {
-                (room(data))
-                @if !data.servers.is_empty() { (servers(data)) }
-            }
+            @if !data.servers.is_empty() { section.panel { h2 { "Servers" } (servers::table(&data.servers, SERVERS_SHOWN)) } }
+            (room(data))
             @if !data.locks.is_empty() { (locks(visit, data)) }
         }
     }
@@ -310,32 +306,6 @@ fn room(data: &Data) -> Markup {
                     _ => td colspan="2" { (badge("bad", "not there")) " " (visible(space.problem.as_deref().unwrap_or_default())) },
                 }
             } } }
-        }
-    } }
-}
-
-/// The servers: of this one its load, of the others that they are there.
-fn servers(data: &Data) -> Markup {
-    let rates = data.rates.unwrap_or_default();
-    html! { section.panel { h2 { "Servers" }
-        @for server in &data.servers {
-            h3 { (link(&paths::object("servers", server.id), &server.name)) @if server.disabled { " " (badge("calm", "disabled")) } }
-            @match data.server.as_ref().filter(|_| server.is_this) {
-                Some(status) => dl {
-                    dt { "Sessions" } dd { (count(status.sessions)) @if let Some(most) = server.max_devices { ", of " (most) " devices at most" } }
-                    // What is known of the devices of a part of the farm is not what a server does.
-                    @if data.all {
-                        dt { "Throughput" } dd { (rate(rates.read_bytes + rates.written_bytes)) ", " (format!("{:.0}", rates.requests)) " requests/s" }
-                        dt { "Processors" } dd { (format!("{:.1}", rates.processors)) " of " (status.process.processors) " busy with it" }
-                    }
-                    dt { "Memory" } dd { (bytes(status.process.memory_bytes)) }
-                    @if status.process.cache_memory_limit_bytes > 0 { dt { "Write caches in memory" } dd { (gauge(status.process.cache_memory_bytes, status.process.cache_memory_limit_bytes)) } }
-                    @if let Some(most) = status.admission.at_once { dt { "Booting" } dd { (status.admission.booting) " of " (most) " at once" } }
-                    dt { "Up" } dd { (since(status.uptime_s)) ", version " (status.version) }
-                },
-                None if server.is_this => p.small { "This server; its load is for those who look after the farm." },
-                None => p.small { "Its own console tells its load." },
-            }
         }
     } }
 }

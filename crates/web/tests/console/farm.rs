@@ -20,7 +20,7 @@ use axum::{Extension, Router};
 use control::people::People;
 use control::{Clock, Control, ControlError, Options};
 use farm::catalogue::Catalogue;
-use farm::model::{DeviceName, Id, Owner, Purpose, Sharing, Subject, Timestamp};
+use farm::model::{DeviceName, Id, Owner, Purpose, ServerId, Sharing, Subject, Timestamp};
 use farm::rules::leases::Wanted;
 use farm::snapshot::{SharedSnapshot, Snapshot};
 use http_body_util::BodyExt;
@@ -136,6 +136,19 @@ impl Farm {
     pub(crate) fn wait(&self, duration: Duration) {
         let ms = i64::try_from(duration.as_millis()).unwrap();
         self.ahead_ms.fetch_add(ms, Ordering::Relaxed);
+    }
+
+    /// A server tells what it carries, so many seconds from now by its own clock; `None`: that it stops.
+    pub(crate) async fn report(&self, server: &str, load: Option<Value>, from_now_s: i64) {
+        let server = self.root(Method::GET, &format!("/v1/servers/{server}"), &Value::Null).await;
+        let server: ServerId = Id::new(server["id"].as_i64().unwrap()).unwrap();
+        let at = Timestamp::from_ms(self.control.now().ms() + from_now_s * 1000);
+        let (by, load) = (self.control.system(), load.map(|load| load.to_string()));
+        let change = self
+            .control
+            .catalogue()
+            .change(by.actor(), at, |change| change.report_server(server, load.as_deref()));
+        change.unwrap();
     }
 
     /// What root on the server does, over the REST API.
@@ -353,6 +366,16 @@ fn settings() -> SettingsStatus {
         item("boots_kept", "50", Effect::NextStart, "how many boot timelines are kept"),
     ];
     SettingsStatus { revision: 1, items }
+}
+
+/// What a server that has little to do carries.
+pub(crate) fn load() -> Value {
+    json!({
+        "version": "0.1.0", "uptime_s": 3725, "devices": 12, "sessions": 13, "booting": 1, "at_once": 20, "waiting": 0, "longest_wait_s": 0,
+        "processors_busy": 0.42, "processors": 4, "memory_bytes": 310 << 20, "cache_memory_bytes": 100 << 20,
+        "cache_memory_limit_bytes": 1 << 30, "read_bytes_per_second": 25_480_000, "written_bytes_per_second": 1 << 20,
+        "requests_per_second": 1480, "hit_share": 0.97,
+    })
 }
 
 /// What names and files of a host that mean harm look like in a finding.

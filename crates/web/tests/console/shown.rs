@@ -2,12 +2,13 @@
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::farm::{Browser, Farm};
+use crate::farm::{Browser, Farm, load};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn overview_tells_what_runs_and_what_fills_up() {
     let farm = Farm::new().await;
     let mut ann = farm.ann().await;
+    farm.report("one.example.org", Some(load()), 0).await;
     let seen = ann.get("/").await;
     seen.shows(&[
         "Works",
@@ -15,8 +16,9 @@ async fn overview_tells_what_runs_and_what_fills_up() {
         "2 off",
         "is nearly full",
         "900 MiB of 1.0 GiB",
-        "<dd>1 h 2 min, version 0.1.0</dd>",
-        " of 4 busy with it",
+        "0.1.0, up 1 h 2 min",
+        "0.4 of 4",
+        "25.3 MiB/s",
         "310 MiB",
         "write caches",
         "Main",
@@ -164,6 +166,45 @@ async fn overview_tells_of_stores_that_fill_up_or_cannot_be_reached() {
     let seen = other.ann().await.get("/").await;
     seen.shows(&["Storage", ">here<", "<meter"]);
     assert!(!seen.text.contains("cannot be reached"), "{}", seen.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overview_tells_of_servers_that_are_gone_or_have_too_much_to_do() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    for body in [
+        json!({"name": "two", "site": "Main", "max_devices": 10}),
+        json!({"name": "off", "site": "Main", "disabled": true}),
+    ] {
+        farm.root(Method::POST, "/v1/servers", &body).await;
+    }
+    let marks =
+        ["not heard of since", "of the 10 that it takes", "processors busy", "wait for a place to boot"];
+    let told = |text: &str| marks.map(|mark| text.contains(mark));
+    let seen = ann.get("/").await;
+    assert_eq!(told(&seen.text), [false; 4], "nobody misses what never ran: {}", seen.text);
+
+    // Just below all of that, and one that is disabled.
+    let mut carried = load();
+    (carried["devices"], carried["processors_busy"]) = (json!(8), json!(3.6));
+    farm.report("two", Some(carried.clone()), 3600).await;
+    farm.report("off", Some(carried.clone()), -3600).await;
+    farm.report("one.example.org", None, -3600).await;
+    let seen = ann.get("/").await;
+    assert_eq!(told(&seen.text), [false; 4], "{}", seen.text);
+    seen.shows(&["stopped", "not heard of</span>"]);
+
+    // What a server carried that is gone is nobody's concern but that it is gone.
+    (carried["devices"], carried["processors_busy"]) = (json!(9), json!(3.65));
+    (carried["waiting"], carried["longest_wait_s"]) = (json!(2), json!(75));
+    farm.report("two", Some(carried.clone()), 3600).await;
+    let seen = ann.get("/").await;
+    assert_eq!(told(&seen.text), [false, true, true, true], "{}", seen.text);
+    seen.shows(&["9 devices of the", "keeps 3.6 of its 4", "2 devices wait", "for 1 min 15 s"]);
+    farm.report("two", Some(carried), -60).await;
+    let seen = ann.get("/").await;
+    assert_eq!(told(&seen.text), [true, false, false, false], "{}", seen.text);
+    assert!(!seen.text.contains("all is well"), "{}", seen.text);
 }
 
 #[tokio::test(flavor = "multi_thread")]

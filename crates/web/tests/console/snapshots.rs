@@ -4,9 +4,9 @@
 //! page's main part is held to a file. After a change that is meant: `HEADWATER_BLESS=1 cargo test -p web snapshots`, and look
 //! at the difference.
 use axum::http::{Method, StatusCode};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::farm::{Browser, Farm};
+use crate::farm::{Browser, Farm, load};
 
 /// The pages: the name of the file, and where the page is. `{lab-01}` and the like stand for ids.
 const PAGES: &[(&str, &str)] = &[
@@ -32,6 +32,7 @@ const PAGES: &[(&str, &str)] = &[
     ("store", "/stores/{stores/images}"),
     ("store-edit", "/stores/{stores/images}/edit"),
     ("servers", "/servers"),
+    ("server", "/servers/{servers/one.example.org}"),
     ("server-edit", "/servers/{servers/one.example.org}/edit"),
     ("sites", "/sites"),
     ("site-new", "/sites/new"),
@@ -72,6 +73,16 @@ const LOCKED: &[(&str, &str)] = &[
     ("locks-held", "/locks"),
     ("lock", "/locks/1"),
     ("lock-break", "/locks/1/break"),
+];
+
+/// With several servers: one that has little to do, one that has too much, one that was not heard of, one that stopped, and one
+/// that nobody misses.
+const SERVERS: &[(&str, &str)] = &[
+    ("overview-servers", "/"),
+    ("servers-several", "/servers"),
+    ("server-overloaded", "/servers/{servers/two}"),
+    ("server-silent", "/servers/{servers/three}"),
+    ("server-stopped", "/servers/{servers/four}"),
 ];
 
 /// Cuts what stands between two marks, again and again.
@@ -152,6 +163,30 @@ async fn changed(farm: &Farm, who: &mut Browser, prefix: &str, pages: &[(&str, &
     changed
 }
 
+/// Four more servers. Clocks of those that run are ahead: however long the test takes, they were heard of a moment ago.
+async fn servers(farm: &Farm) {
+    for (name, disabled) in [("two", false), ("three", false), ("four", false), ("five", true)] {
+        let body = json!({"name": name, "site": "Main", "max_devices": 40, "disabled": disabled});
+        farm.root(Method::POST, "/v1/servers", &body).await;
+    }
+    let mut overloaded = load();
+    for (key, value) in [
+        ("devices", json!(38)),
+        ("processors_busy", json!(3.87)),
+        ("booting", json!(20)),
+        ("waiting", json!(3)),
+        ("longest_wait_s", json!(12)),
+    ] {
+        overloaded[key] = value;
+    }
+    let hour_s = 3600;
+    farm.report("one.example.org", Some(load()), hour_s).await;
+    farm.report("two", Some(overloaded), hour_s).await;
+    farm.report("three", Some(load()), -hour_s).await;
+    farm.report("four", None, -hour_s).await;
+    farm.report("five", Some(load()), -hour_s).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_page_looks_as_it_did() {
     let farm = Farm::new().await;
@@ -167,6 +202,8 @@ async fn every_page_looks_as_it_did() {
     assert_eq!(farm.lock(), 1);
     all.extend(changed(&farm, &mut ann, "", LOCKED).await);
     all.extend(changed(&farm, &mut eve, "reduced-", LOCKED).await);
+    servers(&farm).await;
+    all.extend(changed(&farm, &mut ann, "", SERVERS).await);
     assert!(
         all.is_empty(),
         "these pages have changed; if that is meant, run this test once with HEADWATER_BLESS=1 and look at the \

@@ -12,6 +12,7 @@ mod power;
 mod print;
 mod refer;
 mod secrets;
+mod server_loads;
 mod server_settings;
 mod settings;
 mod sure;
@@ -24,8 +25,8 @@ use serde_json::Value;
 
 use super::client::{Body, Client};
 use crate::cli::{
-    AuditVerb, DeviceVerb, FarmVerb, Format, LockVerb, NounArgs, NounVerb, SecretVerb, SettingVerb,
-    StoreVerb, TaskVerb, TokenVerb, UserVerb, VdiskVerb, VersionVerb, ViewVerb, WriteCacheVerb,
+    AuditVerb, DeviceVerb, FarmVerb, Format, LockVerb, NounArgs, NounVerb, SecretVerb, ServerVerb,
+    SettingVerb, StoreVerb, TaskVerb, TokenVerb, UserVerb, VdiskVerb, VersionVerb, ViewVerb, WriteCacheVerb,
 };
 use nouns::Noun;
 pub(super) use sure::secret;
@@ -37,6 +38,8 @@ pub enum Asked {
     Farm(NounArgs<FarmVerb>),
     /// A noun that can be listed, shown, made, changed and deleted, and no more.
     Plain(&'static Noun, NounArgs<NounVerb>),
+    /// `server`.
+    Server(NounArgs<ServerVerb>),
     /// `store`.
     Store(NounArgs<StoreVerb>),
     /// `vdisk`.
@@ -74,6 +77,7 @@ pub async fn run(asked: Asked) -> anyhow::Result<String> {
     match asked {
         Asked::Farm(args) => of(&args.reach, args.output)?.farm(args.verb).await,
         Asked::Plain(noun, args) => of(&args.reach, args.output)?.plain(noun, args.verb).await,
+        Asked::Server(args) => of(&args.reach, args.output)?.server(args.verb).await,
         Asked::Store(args) => of(&args.reach, args.output)?.store(args.verb).await,
         Asked::Vdisk(args) => of(&args.reach, args.output)?.vdisk(args.verb).await,
         Asked::Version(args) => of(&args.reach, args.output)?.version(args.verb).await,

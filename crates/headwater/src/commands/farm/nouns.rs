@@ -134,6 +134,28 @@ pub const SERVER: Noun = Noun {
     ],
 };
 
+/// What servers carry.
+pub const SERVER_LOAD: Noun = Noun {
+    word: "server",
+    path: "/v1/server-loads",
+    columns: &[
+        column("NAME", "server"),
+        column("STATE", "state"),
+        column("DEVICES", "load.devices"),
+        column("AT MOST", "max_devices"),
+        column("BOOTING", "load.booting"),
+        column("WAITING", "load.waiting"),
+        column("READING", "load.read_bytes_per_second"),
+        column("WRITING", "load.written_bytes_per_second"),
+        column("REQUESTS/S", "load.requests_per_second"),
+        column("BUSY", "load.processors_busy"),
+        column("PROCESSORS", "load.processors"),
+        column("MEMORY", "load.memory_bytes"),
+        column("HEARD OF", "heard_at"),
+    ],
+    fields: &[],
+};
+
 /// Stores.
 pub const STORE: Noun = Noun {
     word: "store",

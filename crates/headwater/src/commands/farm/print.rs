@@ -253,6 +253,7 @@ fn cell(key: &str, value: &Value) -> String {
         Value::Bool(false) => "no".to_owned(),
         Value::Number(number) => match number.as_u64() {
             Some(count) if key.ends_with("_bytes") => bytes(count),
+            Some(count) if key.ends_with("bytes_per_second") => format!("{}/s", bytes(count)),
             _ => number.to_string(),
         },
         Value::Array(items) if items.is_empty() => "-".to_owned(),

@@ -4,6 +4,7 @@ use farm::model::ObjectKind;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::super::servers;
 use super::{Kind, kind_of, told};
 use crate::answer::{Answer, Page};
 use crate::ask::Refusal;
@@ -38,6 +39,10 @@ pub(super) async fn page(visit: Visit) -> Result<Answer, Refusal> {
         }
         other => (other?, None),
     };
+    let loads = match kind.object {
+        ObjectKind::Server if bad.is_none() => Some(servers::asked(&visit, &asked).await?.items),
+        _ => None,
+    };
     let body = html! {
         h1 { (kind.title) }
         (filter_form(kind, query, bad.is_some()))
@@ -51,9 +56,15 @@ pub(super) async fn page(visit: Visit) -> Result<Answer, Refusal> {
             @if !query.get("cursor").is_empty() { a.button href=(visit.here_with("cursor", "")) { "First" } }
             @if let Some(next) = &found.next { a.button href=(visit.here_with("cursor", next)) { "Next " (ON_PAGE) } }
         }
+        @if let Some(loads) = loads.filter(|loads| !loads.is_empty()) { (load(&visit, &servers::table(&loads, ON_PAGE))) }
         @if !kind.noun.is_empty() { (same_as(&commands::list(kind.noun, query.get("filter")))) }
     };
     Ok(Page::new(kind.title, kind.title, body).into())
+}
+
+/// What servers carry: it renews itself as often as they tell it.
+fn load(visit: &Visit, told: &Markup) -> Markup {
+    html! { section.panel #load hx-get=(visit.here_with("", "")) hx-select="#load" hx-trigger="every 10s" hx-swap="outerHTML" { h2 { "Load" } (told) } }
 }
 
 fn filter_form(kind: &Kind, query: &Fields, bad: bool) -> Markup {
@@ -114,6 +125,10 @@ pub(super) async fn one(visit: Visit) -> Result<Answer, Refusal> {
     let id = object.get("id").and_then(Value::as_i64).unwrap_or_default();
     let may = visit.may_change(kind.object, &object);
     let fields = object.as_object();
+    let carries = match kind.object {
+        ObjectKind::Server => Some(servers::one(&visit, id).await?),
+        _ => None,
+    };
     let body = html! {
         h1 { (name(&title)) " " span.small { (kind.one) } }
         @if !kind.fields.is_empty() { div.actions {
@@ -121,6 +136,7 @@ pub(super) async fn one(visit: Visit) -> Result<Answer, Refusal> {
             (visit.button(&format!("/{}/{id}/delete", kind.path), "Delete…", &may))
             @if kind.object == ObjectKind::Server && id == visit.console.control.server().get() { a.button href=(paths::SETTINGS) { "Settings" } " " a.button href=(paths::DOCTOR) { "Doctor" } }
         } }
+        @if let Some(server) = &carries { (load(&visit, &servers::all_figures(server))) }
         section.panel { dl { @for (key, value) in fields.into_iter().flatten().filter(|(key, _)| !["id", "revision"].contains(&key.as_str())) {
             dt { (key.replace('_', " ")) } dd { (property(value)) }
         } } }
