@@ -36,8 +36,8 @@ pub(crate) struct ConsoleArguments {
     /// Seconds of each run of the last part, of which there are three with consoles and three without
     #[arg(long, default_value_t = 5)]
     seconds: u32,
-    /// Seconds for which a browser watches boots begin
-    #[arg(long, default_value_t = 20)]
+    /// Seconds for which a browser watches boots begin, on each of three pages
+    #[arg(long, default_value_t = 12)]
     watched: u32,
 }
 
@@ -52,6 +52,10 @@ const PAGES: &[(&str, &str)] = &[
     ("audit", "/audit"),
     ("table of devices alone", "/devices/table"),
 ];
+
+/// The pages that a browser shows while boots begin, each of which is renewed by every boot: name, address.
+const WATCHED: &[(&str, &str)] =
+    &[("the boots", "/boots"), ("the devices", "/devices"), ("the overview", "/")];
 
 /// What a page may take.
 const PAGE_MS: f64 = 30.0;
@@ -95,14 +99,15 @@ pub(super) fn measure(arguments: &ConsoleArguments) -> Result<Vec<Measure>> {
         unit: "1/s",
         aim: Aim::AtLeast(0.95),
     });
-    let watching = browser::Watching::begin(&farm.url(""));
-    let cpu = farm.server.cpu()?;
+    let watcher = browser::Watcher::open(&farm.url(""));
     // Devices that have not booted yet: one that asks again goes on with the boot that it began.
-    let updates = Updates::begin(farm.http, arguments.devices, arguments.devices / 2);
-    std::thread::sleep(Duration::from_secs(u64::from(arguments.watched)));
-    let (told, begun) = updates.end()?;
-    let processors = (farm.server.cpu()? - cpu).as_secs_f64() * told / f64::from(begun);
-    measures.extend(watching.end(&browser::Begun { boots: begun, a_second: told, processors })?);
+    let mut from = arguments.devices / 5;
+    for (name, path) in WATCHED {
+        watcher.watch(path);
+        let begun = farm.boots(arguments, from)?;
+        from += begun.boots + begun.boots / 10;
+        measures.extend(watcher.seen(name, &begun)?);
+    }
     measures.push(farm.reads(arguments)?);
     Ok(measures)
 }
@@ -194,6 +199,16 @@ impl Farm {
             aim,
         };
         Ok([told("p95", p95, Aim::AtMost(1.0)), told("median", median(times), Aim::Told)])
+    }
+
+    /// Has boots begin for a while.
+    fn boots(&self, arguments: &ConsoleArguments, from: u32) -> Result<browser::Begun> {
+        let cpu = self.server.cpu()?;
+        let updates = Updates::begin(self.http, arguments.devices, from);
+        std::thread::sleep(Duration::from_secs(u64::from(arguments.watched)));
+        let (a_second, boots) = updates.end()?;
+        let processors = (self.server.cpu()? - cpu).as_secs_f64() * a_second / f64::from(boots);
+        Ok(browser::Begun { boots, a_second, processors })
     }
 
     /// What a device reads in a second while consoles are open, beside while none is.

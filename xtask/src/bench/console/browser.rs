@@ -1,6 +1,6 @@
 //! Whether a real browser keeps up with the events of a large farm.
 //!
-//! Chromium shows the list of boots while they begin. A listener of its own in the page counts the server's events and says how
+//! Chromium shows a page that every boot changes while they begin. A listener of its own in the page counts the server's events and says how
 //! old each is when the browser hands it on: a browser that fell behind would hand on older and older ones. The table is
 //! taken to be behind from the first event that it does not show until the part that shows it is in place, and a task of the page
 //! that holds the browser up for more than 50 ms (W3C Long Tasks API) is counted with its length.
@@ -13,8 +13,6 @@ use super::{ASKED, PASSWORD, UPDATES_A_SECOND};
 use crate::bench::driver::Browser;
 use crate::bench::{Aim, Measure};
 
-/// The page that is watched: every boot that begins changes it.
-const WATCHED: &str = "/boots";
 /// Pages renew their parts once a second at most, so what is new may wait a second, and must come with the next turn.
 const BEHIND_MS: f64 = 2000.0;
 /// How much older than the first events the last ones may be, at the median.
@@ -27,7 +25,7 @@ const WATCH: &str = "
     const seen = window.seen = { boots: new Set(), events: 0, ages: [], asked: 0, behind: [], tasks: [], since: performance.now() };
     const began = Date.now();
     let first = null;
-    let taken = null;
+    const asked = new Map();
     new PerformanceObserver((list) => list.getEntries().forEach((one) => seen.tasks.push(one.duration))).observe({ type: 'longtask' });
     const source = new EventSource(document.body.dataset.live);
     source.onopen = () => { seen.open = true; };
@@ -39,11 +37,16 @@ const WATCH: &str = "
       if (!seen.boots.has(told.id)) { seen.boots.add(told.id); seen.ages.push(Date.now() - told.started_unix_us / 1000); }
       if (first === null) { first = performance.now(); }
     });
-    document.addEventListener('htmx:beforeRequest', () => { seen.asked += 1; taken = first; first = null; });
-    document.addEventListener('htmx:afterSwap', () => requestAnimationFrame(() => {
-      if (taken !== null) { seen.behind.push(performance.now() - taken); }
-      taken = null;
-    }));";
+    document.addEventListener('htmx:beforeRequest', (event) => {
+      if (first === null || !event.target.matches('[hx-trigger*=\"hw:boot\"]')) { return; }
+      seen.asked += 1;
+      asked.set(event.detail.xhr, first);
+      first = null;
+    });
+    document.addEventListener('htmx:afterSwap', (event) => {
+      const since = asked.get(event.detail.xhr);
+      if (since !== undefined) { requestAnimationFrame(() => seen.behind.push(performance.now() - since)); }
+    });";
 
 /// What was noted.
 const TOLD: &str = "const seen = window.seen; return { boots: seen.boots.size, events: seen.events, ages: seen.ages, \
@@ -60,29 +63,35 @@ pub(super) struct Begun {
 }
 
 /// A browser that watches.
-pub(super) struct Watching(Browser);
+pub(super) struct Watcher(Browser);
 
-impl Watching {
-    /// Opens one, logs in and begins to watch.
-    pub(super) fn begin(site: &str) -> Self {
+impl Watcher {
+    /// Opens one, and logs in.
+    pub(super) fn open(site: &str) -> Self {
         let browser = Browser::open(site);
         browser.go("/log-in");
         browser.fill("user", "admin");
         browser.fill("password", PASSWORD);
         browser.press("Log in");
         browser.until("document.querySelector('nav')");
-        browser.go(WATCHED);
-        browser.until("document.getElementById('lost').hidden && document.querySelector('.live')");
-        browser.script(WATCH, &[]);
-        browser.until("window.seen.open");
         Self(browser)
     }
 
-    /// What was seen.
+    /// Begins to watch a page.
+    pub(super) fn watch(&self, page: &str) {
+        self.0.go(page);
+        self.0.until(
+            "document.getElementById('lost').hidden && document.querySelector('[hx-trigger*=\"hw:boot\"]')",
+        );
+        self.0.script(WATCH, &[]);
+        self.0.until("window.seen.open");
+    }
+
+    /// What was seen on the page of this name since it is watched.
     ///
     /// # Errors
     /// Where the browser saw nothing.
-    pub(super) fn end(self, begun: &Begun) -> Result<Vec<Measure>> {
+    pub(super) fn seen(&self, page: &str, begun: &Begun) -> Result<Vec<Measure>> {
         // The last events are on their way yet.
         std::thread::sleep(Duration::from_secs(2));
         let told = self.0.script(TOLD, &[]);
@@ -100,7 +109,7 @@ impl Watching {
         let growth = super::median(ages.iter().rev().take(tenth).copied().collect())
             - super::median(ages.iter().take(tenth).copied().collect());
         let row = |what: &str, ours, peer, unit, aim| Measure {
-            measure: format!("Chromium, {UPDATES_A_SECOND} boots a second begin: {what}"),
+            measure: format!("Chromium shows {page} while {UPDATES_A_SECOND} boots a second begin: {what}"),
             ours,
             peer,
             peer_name: ASKED.to_owned(),
