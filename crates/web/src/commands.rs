@@ -149,6 +149,11 @@ pub(crate) fn trace_show(file: &str) -> String {
 /// The next boot of a device is recorded.
 pub(crate) const TRACE_RECORD: &str = "headwater trace record DEVICE --next-boot --until-ready --to FILE";
 
+/// What a view shows now.
+pub(crate) fn view_items(view: &str) -> String {
+    format!("headwater view items {}", word(view))
+}
+
 /// A lock is taken from its owner.
 pub(crate) fn break_lock(fence: i64) -> String {
     format!("headwater lock break {fence} --reason 'WHY'")
@@ -191,6 +196,7 @@ pub fn every_command() -> Vec<String> {
         TRACE_RECORD.to_owned(),
         DOCTOR.to_owned(),
         break_lock(7),
+        view_items("it's old"),
         doctor_network(device_name),
         SERVER_LOAD.to_owned(),
         server_load("one.example.org"),

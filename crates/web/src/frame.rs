@@ -60,6 +60,7 @@ const KINDS: &[(&str, &str)] = &[
     ("Doctor", paths::DOCTOR),
     ("Sites", "/sites"),
     ("Collections", "/collections"),
+    ("Views", "/views"),
     ("Write caches", "/persistent-caches"),
     ("Administrators", "/users"),
     ("Roles", "/grants"),

@@ -41,6 +41,8 @@ const PAGES: &[(&str, &str)] = &[
     ("sites", "/sites"),
     ("collections", "/collections"),
     ("collection-new", "/collections/new"),
+    ("views", "/views"),
+    ("view-new", "/views/new"),
     ("write-caches", "/persistent-caches"),
     ("users", "/users"),
     ("grants", "/grants"),

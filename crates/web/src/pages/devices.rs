@@ -19,12 +19,14 @@ use crate::board::Statuses;
 use crate::boot::Boot;
 use crate::commands;
 use crate::door::{Route, Visit, next};
-use crate::fields::Fields;
+use crate::fields::{Fields, encode};
 use crate::markup::{badge, disabled, link, name, same_as, several, status_badge, token, visible};
 use crate::paths;
 use crate::said::Said;
 use crate::wire::{Device, List, Named};
 
+/// Where the API lists all devices.
+const ALL: &str = "/v1/devices";
 /// How many stand on a page.
 const ON_PAGE: usize = 50;
 /// How many names one question to the API holds: a filter has at most 100 terms.
@@ -46,6 +48,8 @@ struct Data {
     statuses: Arc<Statuses>,
     /// The boots of the last day, by device.
     boots: HashMap<String, Vec<Arc<Boot>>>,
+    /// The views of devices.
+    views: Vec<Named>,
     vdisks: Vec<Named>,
     collections: Vec<Named>,
     /// The collections that they may move devices to.
@@ -62,8 +66,9 @@ struct Data {
 impl Data {
     async fn of(visit: &Visit) -> Result<Self, Refusal> {
         let statuses = visit.statuses().await?;
-        let (devices, vdisks, collections) = tokio::join!(
+        let (devices, views, vdisks, collections) = tokio::join!(
             devices(&visit.ask, &visit.query, &statuses),
+            visit.ask.get::<List<Named>>("/v1/views?filter=of+%3D+devices&sort=name&limit=500"),
             visit.ask.get::<List<Named>>("/v1/vdisks?sort=name&limit=500"),
             visit.ask.get::<List<Named>>("/v1/collections?sort=name&limit=500"),
         );
@@ -73,7 +78,7 @@ impl Data {
             }
             other => (other?, None),
         };
-        let (vdisks, collections) = (vdisks?.items, collections?.items);
+        let (views, vdisks, collections) = (views?.items, vdisks?.items, collections?.items);
         let (query, token) = (visit.query.clone(), visit.token());
         let names: HashSet<&str> = devices.items.iter().map(|device| device.name.as_str()).collect();
         let boots = visit.console.board.boots_of(&names, DAY);
@@ -85,6 +90,7 @@ impl Data {
             devices,
             statuses,
             boots,
+            views,
             vdisks,
             collections,
             into,
@@ -105,10 +111,11 @@ impl Data {
 /// The devices of a page.
 async fn devices(ask: &Ask, query: &Fields, statuses: &Statuses) -> Result<List<Device>, Refusal> {
     let filter = filter(query)?;
+    let list = list_of(ask, query.get("view")).await?;
     let sort = Some(query.get("sort")).filter(|sort| !sort.is_empty()).unwrap_or("name");
     let state = query.get("state");
     if state.is_empty() {
-        return page_of(ask, &filter, sort, query.get("cursor"), ON_PAGE).await;
+        return page_of(ask, &list, &filter, sort, query.get("cursor"), ON_PAGE).await;
     }
     // What devices are doing stands in no database: those that do it are asked for by name, group after group.
     let after = query.get("cursor");
@@ -121,7 +128,9 @@ async fn devices(ask: &Ask, query: &Fields, statuses: &Statuses) -> Result<List<
             break;
         }
         let any = Filter::Any(group.iter().map(|name| Filter::equal("name", name)).collect());
-        found.items.extend(page_of(ask, &any.and(filter.clone()), "name", "", NAMES_AT_ONCE).await?.items);
+        found
+            .items
+            .extend(page_of(ask, &list, &any.and(filter.clone()), "name", "", NAMES_AT_ONCE).await?.items);
     }
     if found.items.len() > ON_PAGE {
         found.items.truncate(ON_PAGE);
@@ -131,8 +140,22 @@ async fn devices(ask: &Ask, query: &Fields, statuses: &Statuses) -> Result<List<
     Ok(found)
 }
 
+/// Where the API lists the devices: all of them, or those in a view.
+async fn list_of(ask: &Ask, view: &str) -> Result<String, Refusal> {
+    if view.is_empty() {
+        return Ok(ALL.to_owned());
+    }
+    let path = format!("/v1/views/{}", encode(view));
+    let found: Value = ask.get(&path).await?;
+    if found.get("of").and_then(Value::as_str) != Some("devices") {
+        return Err(Refusal::not_found(format!("view {view} is not one of devices")));
+    }
+    Ok(format!("{path}/items"))
+}
+
 async fn page_of(
     ask: &Ask,
+    list: &str,
     filter: &Filter,
     sort: &str,
     cursor: &str,
@@ -144,7 +167,7 @@ async fn page_of(
         ("cursor", cursor),
         ("limit", &limit.to_string()),
     ]);
-    ask.get(&format!("/v1/devices{}", asked.query())).await
+    ask.get(&format!("{list}{}", asked.query())).await
 }
 
 /// What the fields above the table say, in the language of filters.
@@ -219,7 +242,8 @@ fn filters(data: &Data) -> Markup {
         label { "Text" input type="search" name="q" value=(query.get("q")) placeholder="name, address, MAC"; }
         label { "State" select name="state" { (option("state", "", "any"))
             @for state in ["ready", "first stage", "second stage", "waiting", "disconnected", "off"] { (option("state", state, state)) } } }
-        details open[["kind", "vdisk", "collection", "enabled", "filter"].iter().any(|field| !query.get(field).is_empty())] { summary { "More filters" } div.filters {
+        details open[["view", "kind", "vdisk", "collection", "enabled", "filter"].iter().any(|field| !query.get(field).is_empty())] { summary { "More filters" } div.filters {
+        label { "View" select name="view" { (option("view", "", "any")) @for view in &data.views { (option("view", &view.id.to_string(), &view.name)) } } }
         label { "Kind" select name="kind" { (option("kind", "", "any")) @for kind in ["production", "test", "maintenance"] { (option("kind", kind, kind)) } } }
         label { "vDisk" select name="vdisk" { (option("vdisk", "", "any")) @for vdisk in &data.vdisks { (option("vdisk", &vdisk.id.to_string(), &vdisk.name)) } } }
         label { "Collection" select name="collection" { (option("collection", "", "any")) @for collection in &data.collections { (option("collection", &collection.id.to_string(), &collection.name)) } } }
@@ -509,7 +533,7 @@ async fn confirm(visit: &Visit, what: &What, ids: &[&str], back: &str) -> Result
     let mut names = Vec::new();
     for group in ids.chunks(NAMES_AT_ONCE) {
         let any = Filter::Any(group.iter().map(|id| Filter::equal("id", id)).collect());
-        let group = page_of(&visit.ask, &any, "name", "", NAMES_AT_ONCE).await?;
+        let group = page_of(&visit.ask, ALL, &any, "name", "", NAMES_AT_ONCE).await?;
         names.extend(group.items.into_iter().map(|device| device.name));
     }
     let statuses = visit.statuses().await?;

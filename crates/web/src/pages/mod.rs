@@ -23,6 +23,7 @@ pub(crate) mod tasks;
 mod vdisk;
 mod vdisk_space;
 mod vdisks;
+mod views;
 
 pub(crate) use objects::{FormField, form_fields};
 

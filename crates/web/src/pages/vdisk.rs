@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::vdisk_space::VdiskSpace;
 use super::vdisks::access;
 use crate::answer::{Answer, Page};
-use crate::ask::Refusal;
+use crate::ask::{Ask, Refusal};
 use crate::board::Statuses;
 use crate::commands;
 use crate::conflict::{self, LastChange};
@@ -19,7 +19,10 @@ use crate::markup::{badge, bytes, link, moment, name, same_as, several, token, v
 use crate::paths;
 use crate::rights::or_refuse;
 use crate::said::Said;
-use crate::wire::{List, Vdisk, Version};
+use crate::wire::{List, Vdisk, VdiskSummary, Version};
+
+/// How many versions stand on a page.
+const ON_PAGE: usize = 100;
 
 pub(super) fn all() -> Vec<Route> {
     vec![
@@ -32,8 +35,10 @@ pub(super) fn all() -> Vec<Route> {
 /// What the page shows.
 struct Data {
     vdisk: Vdisk,
-    /// The newest first.
-    versions: Vec<Version>,
+    /// Those of a page, the newest first.
+    versions: List<Version>,
+    /// What all of them come to.
+    summary: Option<VdiskSummary>,
     statuses: Arc<Statuses>,
     /// How many devices have it assigned, by kind.
     production: u64,
@@ -44,22 +49,31 @@ struct Data {
 impl Data {
     async fn of(visit: &Visit) -> Result<Self, Refusal> {
         let vdisk: Vdisk = visit.ask.get(&format!("/v1/vdisks/{}", encode(visit.parameter("vdisk")))).await?;
-        let versions = format!("/v1/vdisks/{}/versions?sort=-number&limit=1000", vdisk.id);
+        let versions = Fields::from([
+            ("sort", "-number"),
+            ("cursor", visit.query.get("cursor")),
+            ("limit", &ON_PAGE.to_string()),
+        ]);
+        let versions = format!("/v1/vdisks/{}/versions{}", vdisk.id, versions.query());
+        let of_this = Fields::from([("filter", format!("id = {}", vdisk.id).as_str())]);
+        let summaries = format!("/v1/vdisk-summaries{}", of_this.query());
         let count = |kind: &str| {
             let filter = format!("vdisk-id = {} and kind = {kind}", vdisk.id);
             let path =
                 format!("/v1/devices{}", Fields::from([("filter", filter.as_str()), ("limit", "1")]).query());
             async move { visit.ask.get::<List<Value>>(&path).await.map(|found| found.total) }
         };
-        let (versions, statuses, production, test, maintenance) = tokio::join!(
+        let (versions, summaries, statuses, production, test, maintenance) = tokio::join!(
             visit.ask.get::<List<Version>>(&versions),
+            visit.ask.get::<List<VdiskSummary>>(&summaries),
             visit.statuses(),
             count("production"),
             count("test"),
             count("maintenance"),
         );
         let (production, test, maintenance) = (production?, test?, maintenance?);
-        Ok(Self { vdisk, versions: versions?.items, statuses: statuses?, production, test, maintenance })
+        let (versions, summary, statuses) = (versions?, summaries?.items.pop(), statuses?);
+        Ok(Self { vdisk, versions, summary, statuses, production, test, maintenance })
     }
 
     /// Whether they may change it and its versions, as the API decides: where its store is.
@@ -72,8 +86,18 @@ impl Data {
         self.statuses.running(self.vdisk.id, number).iter().map(|device| device.name.as_str()).collect()
     }
 
-    fn version(&self, number: &str) -> Option<&Version> {
-        self.versions.iter().find(|version| version.number.to_string() == number)
+    /// The number of the newest version.
+    fn newest(&self) -> Option<u32> {
+        Some(self.summary.as_ref()?.newest.as_ref()?.number)
+    }
+
+    /// A version, on whichever page it stands.
+    async fn version(&self, ask: &Ask, number: &str) -> Result<Version, Refusal> {
+        let missing = || Refusal::not_found(format!("vDisk {:?} has no version {number:?}", self.vdisk.name));
+        let wanted: u32 = number.parse().map_err(|_| missing())?;
+        let asked = Fields::from([("filter", format!("number = {wanted}").as_str())]);
+        let path = format!("/v1/vdisks/{}/versions{}", self.vdisk.id, asked.query());
+        ask.get::<List<Version>>(&path).await?.items.pop().ok_or_else(missing)
     }
 }
 
@@ -85,7 +109,7 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
     let may = data.may(&visit);
     let act = |what: &str, label: &str| visit.button(&to(vdisk.id, what, None), label, &may);
     let body = html! {
-        div.live hx-get=(visit.path) hx-select=".live" hx-trigger="hw:change from:body, hw:boot from:body" hx-swap="outerHTML" {
+        div.live hx-get=(visit.here_with("", "")) hx-select=".live" hx-trigger="hw:change from:body, hw:boot from:body" hx-swap="outerHTML" {
             h1 { (name(&vdisk.name)) " " @if vdisk.disabled { (badge("calm", "disabled")) " " } @if vdisk.mode == "private" { (badge("warn", "private")) } }
             @if let Some(description) = &vdisk.description { p { (visible(description)) } }
             div.actions {
@@ -98,8 +122,13 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
             @if let Some(held) = vdisk.held_at { p.said { "Production devices are held at version " b { (held) } ", whatever is newer." } }
             (facts(&data, space.as_ref()))
             h2 { "Versions, newest first" }
-            ol.chain { @for version in &data.versions { li { (version_panel(&visit, &data, space.as_ref(), version)) } } }
-            @if data.versions.is_empty() { p.empty { "It has no version: nothing can boot from it." } }
+            @if data.versions.total > data.versions.items.len() as u64 { p.small { (data.versions.items.len()) " of " (several(data.versions.total, "version")) } }
+            ol.chain { @for version in &data.versions.items { li { (version_panel(&visit, &data, space.as_ref(), version)) } } }
+            @if data.versions.total == 0 { p.empty { "It has no version: nothing can boot from it." } }
+            p.pager {
+                @if !visit.query.get("cursor").is_empty() { a.button href=(visit.here_with("cursor", "")) { "Newest" } }
+                @if let Some(next) = &data.versions.next { a.button href=(visit.here_with("cursor", next)) { "Older " (ON_PAGE) } }
+            }
         }
     };
     Ok(Page::new(format!("vDisk {}", vdisk.name), "vDisks", body).into())
@@ -116,13 +145,14 @@ fn to(vdisk: i64, what: &str, version: Option<u32>) -> String {
 
 fn facts(data: &Data, space: Option<&VdiskSpace>) -> Markup {
     let vdisk = &data.vdisk;
-    let files = data.versions.iter().filter_map(|version| version.length_bytes).fold(0, u64::saturating_add);
-    let disk = data.versions.iter().find_map(|version| version.disk_bytes);
+    let (files, versions) =
+        data.summary.as_ref().map_or((0, 0), |summary| (summary.files_bytes, summary.versions));
+    let disk = data.summary.as_ref().and_then(|summary| summary.disk_bytes);
     let devices = data.production.saturating_add(data.test).saturating_add(data.maintenance);
     html! { section.panel { dl {
         dt { "Store" } dd { (name(&vdisk.store.name)) }
         dt { "Size of the disk" } dd { (disk.map_or_else(|| "–".to_owned(), bytes)) }
-        dt { "Files" } dd { (bytes(files)) " in " (several(data.versions.len() as u64, "file")) @if let Some(space) = space.and_then(VdiskSpace::whole) { ": " (space) } }
+        dt { "Files" } dd { (bytes(files)) " in " (several(versions, "file")) @if let Some(space) = space.and_then(VdiskSpace::whole) { ": " (space) } }
         dt { "Assigned to" } dd { a href=(format!("{}?vdisk={}", paths::DEVICES, vdisk.id)) { (several(devices, "device")) } ": " (data.production) " production, " (data.test) " test, " (data.maintenance) " maintenance" }
         dt { "Running now" } dd { (several(data.runners(None).len() as u64, "device")) }
         @if let Some(cache) = &vdisk.write_cache { dt { "Write cache" } dd { (cache.kind) ", up to " (bytes(cache.limit_bytes)) " a device" } }
@@ -134,7 +164,7 @@ fn version_panel(visit: &Visit, data: &Data, space: Option<&VdiskSpace>, version
     let may = data.may(visit);
     let act =
         |what: &str, label: &str| visit.button(&to(data.vdisk.id, what, Some(version.number)), label, &may);
-    let newest = data.versions.first().is_some_and(|newest| newest.number == version.number);
+    let newest = data.newest() == Some(version.number);
     html! { section.panel {
         h3 { "Version " (version.number) " " (access(&version.access)) " "
             @if version.state != "ready" { (badge(if version.state == "making" { "busy" } else { "bad" }, &version.state)) " " }
@@ -183,7 +213,7 @@ struct Step {
 
 impl Step {
     /// What an address asks for.
-    fn of(data: &Data, what: &str, number: &str) -> Result<Self, Refusal> {
+    async fn of(ask: &Ask, data: &Data, what: &str, number: &str) -> Result<Self, Refusal> {
         let vdisk = &data.vdisk;
         let full = format!("{}/{}", vdisk.store.name, vdisk.name);
         let of_vdisk = |title: &str, effect: String, path: &str, body: Value, command: String| {
@@ -192,7 +222,7 @@ impl Step {
             Self::post(title, effect, (path, vdisk.revision), body, command)
         };
         let comment = Some(("comment", "Remark"));
-        let newest = data.versions.first().map_or(0, |version| version.number);
+        let newest = data.newest().unwrap_or(0);
         Ok(match what {
             "new" => Self { asks: comment, ..of_vdisk("New version of", format!("A version under maintenance is made on version {newest}. One maintenance device boots it and writes to it; the other devices see nothing of it until it is promoted."), "versions", json!({}), commands::new_version(&full)) },
             "merge-updates" => Self { asks: comment, ..of_vdisk("Merge the updates of", "The updates since the last base become one version, beside what devices boot. Devices that run go on; the old versions become obsolete and can then be deleted.".to_owned(), "merge", json!({"kind": "updates"}), commands::vdisk("merge", &full)) },
@@ -200,8 +230,8 @@ impl Step {
             "release" => of_vdisk("Release the hold on", format!("{} boot the newest released version again, at their next boot.", several(data.production, "production device")), "hold", json!({"version": null}), commands::vdisk("release", &full)),
             "delete-obsolete" => Self { dangerous: true, ..of_vdisk("Delete obsolete versions of", "All versions that nothing needs any more since they were merged go, with their files.".to_owned(), "delete-obsolete", Value::Null, commands::vdisk("delete-obsolete", &full)) },
             what => {
-                let version = data.version(number).ok_or_else(|| Refusal::not_found(format!("vDisk {:?} has no version {number:?}", vdisk.name)))?;
-                Self::of_version(data, version, what)?
+                let version = data.version(ask, number).await?;
+                Self::of_version(data, &version, what)?
             }
         })
     }
@@ -327,7 +357,7 @@ impl Step {
 async fn ask(visit: Visit) -> Result<Answer, Refusal> {
     let data = Data::of(&visit).await?;
     or_refuse(data.may(&visit))?;
-    let step = Step::of(&data, visit.query.get("what"), visit.query.get("version"))?;
+    let step = Step::of(&visit.ask, &data, visit.query.get("what"), visit.query.get("version")).await?;
     Ok(dialog(&visit, &data, &step, &visit.query, &html! {}))
 }
 
@@ -352,7 +382,7 @@ fn dialog(visit: &Visit, data: &Data, step: &Step, fields: &Fields, told: &Marku
 
 async fn carry_out(visit: Visit) -> Result<Answer, Refusal> {
     let data = Data::of(&visit).await?;
-    let mut step = Step::of(&data, visit.form.get("what"), visit.form.get("version"))?;
+    let mut step = Step::of(&visit.ask, &data, visit.form.get("what"), visit.form.get("version")).await?;
     if let (Some((field, _)), Some(body)) = (step.asks, step.body.as_object_mut()) {
         let text = visit.form.get(field).trim();
         if !text.is_empty() {
@@ -373,7 +403,7 @@ async fn carry_out(visit: Visit) -> Result<Answer, Refusal> {
             let (kind, id) = step.object();
             let by = LastChange::of(&visit.ask, kind, id).await;
             let told = conflict::asked_anew(by.as_ref(), step.asks.is_some());
-            let step = Step::of(&data, visit.form.get("what"), visit.form.get("version"))?;
+            let step = Step::of(&visit.ask, &data, visit.form.get("what"), visit.form.get("version")).await?;
             return Ok(dialog(&visit, &data, &step, &visit.form, &told));
         }
         Err(refusal) => {

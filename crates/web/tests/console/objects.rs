@@ -85,6 +85,64 @@ async fn device_is_made_changed_and_deleted_by_forms() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn view_is_made_changed_and_deleted_and_narrows_the_devices() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    ann.get("/views/new").await.shows(&["headwater view create", "data-key=\"filter\"", "of the whole farm"]);
+    let bad = [("name", "lab"), ("of", "devices"), ("filter", "colour = red")];
+    let seen = ann.post("/views/new", &bad).await;
+    assert_eq!(seen.status, StatusCode::BAD_REQUEST, "{}", seen.text);
+    assert!(seen.text.contains("value=\"colour = red\""), "{}", seen.text);
+    let good = [("name", "lab"), ("of", "devices"), ("filter", "name ~ \"lab-*\"")];
+    let seen = ann.post("/views/new", &good).await;
+    assert_eq!(seen.status, StatusCode::SEE_OTHER, "{}", seen.text);
+    let place = seen.header("location").to_owned();
+    let devices = format!("/devices?view={}", place.rsplit('/').next().unwrap());
+    ann.get("/views").await.shows(&["lab", "New view"]);
+    let seen = ann.get(&place).await;
+    seen.shows(&[
+        "2 devices",
+        "lab-01",
+        "lab-02",
+        &format!("href=\"{devices}\""),
+        "headwater view items lab",
+    ]);
+    assert!(!seen.text.contains("office-01"), "{}", seen.text);
+    // With another filter, a state and the part that renews itself.
+    let rows = async |ann: &mut Browser, path: &str| {
+        let seen = ann.get(path).await;
+        assert_eq!(seen.status, StatusCode::OK, "{}", seen.text);
+        ["lab-01", "lab-02", "office-01"].map(|name| seen.text.contains(&format!("Mark {name}\"")))
+    };
+    assert_eq!(rows(&mut ann, &devices).await, [true, true, false]);
+    assert_eq!(rows(&mut ann, &format!("{devices}&kind=test")).await, [false, true, false]);
+    assert_eq!(rows(&mut ann, &format!("{devices}&state=off")).await, [false, true, false]);
+    ann.get(&devices).await.shows(&["/devices/table?view="]);
+    let edit = format!("{place}/edit");
+    ann.get(&edit).await.shows(&["headwater view set lab"]);
+    let fields = [
+        ("revision", "1"),
+        ("name", "lab"),
+        ("was-name", "lab"),
+        ("of", "devices"),
+        ("was-of", "devices"),
+        ("filter", "name = office-01"),
+        ("was-filter", "name ~ \"lab-*\""),
+    ];
+    let seen = ann.post(&edit, &fields).await;
+    assert_eq!(seen.status, StatusCode::SEE_OTHER, "{}", seen.text);
+    assert_eq!(rows(&mut ann, &devices).await, [false, false, true]);
+    // One of another list has its members, and is none of the devices'.
+    let of_versions = json!({"name": "wrong", "of": "vdisks", "filter": "name = debian"});
+    let id = farm.root(Method::POST, "/v1/views", &of_versions).await["id"].to_string();
+    ann.get(&format!("/views/{id}")).await.shows(&["1 vDisk", "debian"]);
+    assert_eq!(ann.get(&format!("/devices?view={id}")).await.status, StatusCode::NOT_FOUND);
+    ann.get(&format!("{place}/delete")).await.shows(&["Delete view", "headwater view delete lab"]);
+    ann.post(&format!("{place}/delete"), &[("revision", "2")]).await;
+    assert_eq!(ann.get(&devices).await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn form_that_comes_too_late_shows_both_values_and_writes_none() {
     let farm = Farm::new().await;
     let mut ann = farm.ann().await;

@@ -27,6 +27,9 @@ async fn two_sites() -> Farm {
         ("stores", store("branch-images", "Branch", "two.example.org")),
         ("vdisks", json!({"name": "of-main", "store": "main-images"})),
         ("vdisks", json!({"name": "of-branch", "store": "branch-images"})),
+        ("views", json!({"name": "all-devices", "of": "devices", "filter": "kind = production"})),
+        ("views", json!({"name": "of-main", "site": "Main", "of": "devices", "filter": "kind = test"})),
+        ("views", json!({"name": "of-branch", "site": "Branch", "of": "servers", "filter": "not disabled"})),
         ("devices", json!({"name": "shop-01", "collection": "shop"})),
     ];
     for (kind, body) in bodies {
@@ -58,6 +61,16 @@ fn links(page: &str) -> BTreeSet<String> {
             || ["/devices/import", "/vdisks/upload", "/vdisks/adopt"].contains(&to.as_str())
     };
     targets.filter(|to| to.starts_with('/')).filter(changes).collect()
+}
+
+/// A new object in a place, with all that is asked for before its right is.
+fn new_one(kind: &str, name: &str, place: &Value) -> Value {
+    let mut body = match kind {
+        "views" => json!({"name": name, "of": "devices", "filter": "kind = test"}),
+        _ => json!({"name": name}),
+    };
+    body.as_object_mut().unwrap().extend(place.as_object().cloned().unwrap_or_default());
+    body
 }
 
 /// Whether the API lets somebody do what stands behind a link: it is asked for what comes too late, is there already or is
@@ -97,14 +110,15 @@ async fn allowed(farm: &Farm, who: &mut Browser, link: &str) -> bool {
                 "servers" => ("one.example.org", "site"),
                 "collections" => ("made-by-a-test", "site"),
                 "stores" => ("images", "site"),
+                "views" => ("all-devices", "site"),
                 _ => ("Main", ""),
             };
-            if ["stores", "sites"].contains(&kind) {
-                tries.push(send(Method::POST, format!("/v1/{kind}"), json!({"name": name})));
+            if ["stores", "sites", "views"].contains(&kind) {
+                tries.push(send(Method::POST, format!("/v1/{kind}"), new_one(kind, name, &Value::Null)));
             }
             if !within.is_empty() {
                 for place in ids(farm, &format!("{within}s")).await {
-                    let body = json!({"name": name, within: place});
+                    let body = new_one(kind, name, &json!({within: place}));
                     tries.push(send(Method::POST, format!("/v1/{kind}"), body));
                 }
             }
@@ -134,9 +148,18 @@ async fn every_role_is_offered_what_the_api_lets_it_do_and_nothing_else_on_every
             .into_iter()
             .map(str::to_owned)
             .collect();
-    for kind in
-        ["devices", "vdisks", "stores", "servers", "sites", "collections", "users", "grants", "tokens"]
-    {
+    for kind in [
+        "devices",
+        "vdisks",
+        "stores",
+        "servers",
+        "sites",
+        "collections",
+        "views",
+        "users",
+        "grants",
+        "tokens",
+    ] {
         pages.push(format!("/{kind}"));
         pages.extend(ids(&farm, kind).await.iter().map(|id| format!("/{kind}/{id}")));
     }

@@ -39,6 +39,10 @@ const PAGES: &[(&str, &str)] = &[
     ("collections", "/collections"),
     ("collection-edit", "/collections/{collections/lab}/edit"),
     ("collection-delete", "/collections/{collections/lab}/delete"),
+    ("views", "/views"),
+    ("view", "/views/{views/test-devices}"),
+    ("view-new", "/views/new"),
+    ("devices-in-view", "/devices?view=test-devices"),
     ("users", "/users"),
     ("user-new", "/users/new"),
     ("grants", "/grants"),
@@ -191,6 +195,8 @@ async fn servers(farm: &Farm) {
 async fn every_page_looks_as_it_did() {
     let farm = Farm::new().await;
     let mut ann = farm.ann().await;
+    let view = json!({"name": "test-devices", "of": "devices", "filter": "kind = test"});
+    farm.root(Method::POST, "/v1/views", &view).await;
     // The doctor has looked, and what was said of that was read.
     ann.get("/doctor").await;
     ann.post("/doctor", &[]).await;

@@ -49,6 +49,35 @@ async fn versions_of_each_vdisk_are_counted_however_many_there_are_in_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn versions_of_one_vdisk_are_told_page_by_page_and_done_with_on_every_page() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    versions(&farm, 8, 1002);
+    let seen = ann.get("/vdisks/8").await;
+    seen.shows(&[
+        "100 of 1\u{202f}002 versions",
+        "Version 1001 ",
+        "Version 902 ",
+        "in 1\u{202f}002 files",
+        "Older 100",
+    ]);
+    assert!(!seen.text.contains("Version 901 ") && !seen.text.contains(">Newest<"), "{}", seen.text);
+    let mut next = seen;
+    for _ in 0..10 {
+        let older = next.text.split("href=\"").filter(|link| link.contains(">Older 100<")).last().unwrap();
+        let older = older.split('"').next().unwrap().replace("&amp;", "&");
+        next = ann.get(&older).await;
+    }
+    next.shows(&["2 of 1\u{202f}002 versions", "Version 1 ", "Version 0 ", ">Newest<"]);
+    assert!(!next.text.contains("Older 100"), "{}", next.text);
+    // What is done with one that is on no first page, and with the newest, which is.
+    ann.get("/vdisks/8/do?what=delete&version=1").await.shows(&["Delete version 1 of debian"]);
+    ann.get("/vdisks/8/do?what=new").await.shows(&["made on version 1001."]);
+    assert_eq!(ann.get("/vdisks/8/do?what=delete&version=1002").await.status, StatusCode::NOT_FOUND);
+    assert_eq!(ann.get("/vdisks/8/do?what=delete&version=x").await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn deletion_of_what_somebody_changed_meanwhile_is_asked_anew_with_who_is_hit_now() {
     let farm = Farm::new().await;
     let mut ann = farm.ann().await;

@@ -4,7 +4,7 @@ use farm::model::ObjectKind;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::super::servers;
+use super::super::{servers, views};
 use super::{Kind, kind_of, told};
 use crate::answer::{Answer, Page};
 use crate::ask::Refusal;
@@ -125,8 +125,10 @@ pub(super) async fn one(visit: Visit) -> Result<Answer, Refusal> {
     let id = object.get("id").and_then(Value::as_i64).unwrap_or_default();
     let may = visit.may_change(kind.object, &object);
     let fields = object.as_object();
-    let carries = match kind.object {
-        ObjectKind::Server => Some(servers::one(&visit, id).await?),
+    // What some objects do, or hold, beside their properties.
+    let more = match kind.object {
+        ObjectKind::Server => Some(load(&visit, &servers::all_figures(&servers::one(&visit, id).await?))),
+        ObjectKind::View => Some(views::members(&visit, &object).await?),
         _ => None,
     };
     let body = html! {
@@ -136,7 +138,7 @@ pub(super) async fn one(visit: Visit) -> Result<Answer, Refusal> {
             (visit.button(&format!("/{}/{id}/delete", kind.path), "Delete…", &may))
             @if kind.object == ObjectKind::Server && id == visit.console.control.server().get() { a.button href=(paths::SETTINGS) { "Settings" } " " a.button href=(paths::DOCTOR) { "Doctor" } }
         } }
-        @if let Some(server) = &carries { (load(&visit, &servers::all_figures(server))) }
+        @if let Some(more) = &more { (more) }
         section.panel { dl { @for (key, value) in fields.into_iter().flatten().filter(|(key, _)| !["id", "revision"].contains(&key.as_str())) {
             dt { (key.replace('_', " ")) } dd { (property(value)) }
         } } }
