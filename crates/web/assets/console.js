@@ -184,9 +184,11 @@
       const answer = await fetch(place.dataset.chart).catch(() => null);
       if (!answer || !answer.ok) { return; }
       const told = await answer.json();
+      // One figure makes no line, and an axis of days around it.
+      if (!chart && told.at.length < 2) { place.firstElementChild.textContent = "Nothing so far."; return; }
       const data = [told.at, ...told.series.map((one) => one.values)];
       const said = (value) => (value ?? 0).toFixed(1);
-      place.setAttribute("aria-label", !told.at.length ? "Chart: nothing so far" : "Chart: " + told.series.map((one) => one.label + " " + said(one.values.at(-1)) + ", at most " + said(Math.max(0, ...one.values))).join("; "));
+      place.setAttribute("aria-label", "Chart: " + told.series.map((one) => one.label + " " + said(one.values.at(-1)) + ", at most " + said(Math.max(0, ...one.values))).join("; "));
       if (chart) { chart.setData(data); return; }
       place.replaceChildren();
       // Arrows move to a moment of the chart, whose figures stand below it; without a moment it says what is now and what was most.

@@ -304,8 +304,7 @@ fn what_is_renewed_takes_the_focus_the_marks_and_the_place_from_nobody() {
 
     // Whoever chooses or types is not disturbed; what was held back comes when they go on.
     admin.back_to("What to do");
-    admin.script("document.querySelector('#device-table').dataset.old = 'yes'; window.held = 0; \
-        document.addEventListener('htmx:beforeRequest', (event) => { if (event.defaultPrevented) { window.held += 1; } });", &[]);
+    admin.script(COUNT_HELD, &[]);
     admin.keys("show");
     admin.tab_to("Message to show");
     boots();
@@ -342,6 +341,31 @@ fn what_is_renewed_takes_the_focus_the_marks_and_the_place_from_nobody() {
     renewed(&admin, "#device-table", boots);
     assert_eq!(admin.script(at, &[]), before);
     assert_eq!(admin.focused(), "Mark lab-01");
+}
+
+/// Counts what is held back, of a page that then is not renewed.
+const COUNT_HELD: &str = "document.querySelector('#device-table').dataset.old = 'yes'; window.held = 0; \
+    document.addEventListener('htmx:beforeRequest', (event) => { if (event.defaultPrevented) { window.held += 1; } });";
+
+#[test]
+fn what_a_finger_is_on_is_not_renewed_away() {
+    let place = Place::new();
+    let admin = place.admin();
+    admin.go("/devices");
+    admin.sees(&["lab-01"]);
+    admin.script(COUNT_HELD, &[]);
+    let at = "const box = document.querySelector('#device-table th[scope=row] a').getBoundingClientRect(); return [box.x + 5, box.y + 5];";
+    let at = admin.script(at, &[]);
+    let mouse = |what: &str| {
+        let told = json!({ "type": what, "x": at[0], "y": at[1], "button": "left", "clickCount": 1 });
+        admin.chromium("Input.dispatchMouseEvent", &told);
+    };
+    mouse("mousePressed");
+    drop(place.site.script(MAC));
+    admin.until("window.held > 0");
+    mouse("mouseReleased");
+    admin.arrives_at("/devices/");
+    admin.sees(&["Last 24 hours"]);
 }
 
 #[test]
