@@ -48,6 +48,8 @@
         source.addEventListener(name, () => { heard(); tell(kind); });
       }
       source.addEventListener("alive", heard);
+      // A page that read too slowly has missed something.
+      source.addEventListener("lost", () => { heard(); all(); });
     };
     listen();
     document.addEventListener("visibilitychange", () => { if (!document.hidden) { all(); } });
@@ -105,8 +107,9 @@
     const active = document.activeElement;
     if (!part.contains(active)) { return null; }
     const row = active.closest(ROW);
-    const alike = within(part, STOPS).filter((one) => mark(one) === mark(active));
-    return { mark: mark(active), place: alike.indexOf(active), row: begins(row), row_place: within(part, ROW).indexOf(row) };
+    const own = mark(active);
+    const alike = within(part, STOPS).filter((one) => mark(one) === own);
+    return { mark: own, place: alike.indexOf(active), row: begins(row), row_place: within(part, ROW).indexOf(row) };
   };
   const focus_again = (part, was) => {
     const alike = within(part, STOPS).filter((one) => mark(one) === was.mark);

@@ -94,6 +94,18 @@ async fn device_that_comes_or_goes_is_heard_of() {
 }
 
 #[tokio::test]
+async fn listener_hears_that_the_server_is_there_when_nothing_happens() {
+    let farm = Farm::furnished().await;
+    let mut listener = Listener::new(&farm, None).await;
+    assert_eq!(listener.next("lost").await.1, json!({"boots": true}));
+    // The clock goes on by itself as soon as everything waits for it.
+    tokio::time::pause();
+    for _ in 0..3 {
+        assert_eq!(listener.next("alive").await, (String::new(), json!({})));
+    }
+}
+
+#[tokio::test]
 async fn listener_is_let_go_when_the_server_stops() {
     let farm = Farm::furnished().await;
     let mut listener = Listener::new(&farm, None).await;
