@@ -112,8 +112,9 @@ fn tab_leads_through_pages_as_they_are_read_and_is_seen_wherever_it_is() {
     assert!(top.len() > 4, "{top:?}");
     for pair in top.windows(2) {
         let number = |stop: &Value, name: &str| stop[name].as_f64().unwrap();
-        let lower = number(pair[1], "below") >= number(pair[0], "below") + number(pair[0], "height") / 2.0;
-        if !lower && number(pair[1], "right") <= number(pair[0], "right") {
+        let down = number(pair[1], "below") - number(pair[0], "below");
+        let row = number(pair[0], "height") / 2.0;
+        if down < -row || (down < row && number(pair[1], "right") <= number(pair[0], "right")) {
             wrong.push(format!("on a narrow screen {} comes before {}", pair[0]["what"], pair[1]["what"]));
         }
     }
