@@ -218,6 +218,18 @@ fn second_maintenance_device_is_told_who_has_the_version() {
     assert_eq!(status()["kept_out"]["owner"]["name"], "maintainer", "{}", status());
     assert_eq!(status()["kept_out"]["lock"], lock["fence"]);
     let fence = lock["fence"].to_string();
+
+    // It boots something else: nothing keeps it out, though the lock is still there.
+    site.headwater(&["device", "set", "second", "kind=production"]);
+    boot_on_version(&site, "52:54:00:77:00:12", "second", "iqn.2026-11.org.headwater:second:initiator", 0);
+    let same = locks().into_iter().find(|other| other["fence"] == lock["fence"]).unwrap();
+    assert_eq!(same["keeps_out"], 0, "{same}");
+    books.make_maintainer("second");
+    wait_until("the second device is refused again", || {
+        let target = boot_when_ready(&site, "52:54:00:77:00:12");
+        let io = site.io_as(&target, "iqn.2026-11.org.headwater:second:initiator", None, &[READS_GOLDEN]);
+        !io.ok && !status()["kept_out"].is_null()
+    });
     site.headwater(&["lock", "break", &fence, "--reason", "its machine burnt", "--yes"]);
     assert!(status()["kept_out"].is_null(), "{}", status());
     boot_on_version(&site, "52:54:00:77:00:12", "second", "iqn.2026-11.org.headwater:second:initiator", 1);
