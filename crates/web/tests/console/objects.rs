@@ -17,9 +17,10 @@ async fn every_list_is_shown_and_every_kind_tells_of_its_objects() {
         ("/collections", "office"),
         ("/users", "ann"),
         ("/grants", "administrator"),
-        ("/tokens", "None fits"),
-        ("/persistent-caches", "None fits"),
-        ("/locks", "None fits"),
+        ("/tokens", "Programs show a token"),
+        ("/persistent-caches", "None is kept"),
+        ("/locks", "Nothing is held by anybody"),
+        ("/locks?filter=sharing+%3D+shared", "None fits"),
         ("/audit?filter=kind+%3D+device", "lab-01"),
         ("/boots", "No machine has booted in the last day"),
         ("/tasks", "0 tasks"),
@@ -317,7 +318,7 @@ async fn lock_that_keeps_others_out_is_shown_and_broken_with_a_reason_for_the_au
     assert!(seen.text.contains("say why"), "{}", seen.text);
     let seen = ann.post(&to, &[("reason", "its machine burnt")]).await;
     assert_eq!(seen.header("location"), "/locks", "{}", seen.text);
-    ann.get("/locks").await.shows(&["None fits", "The lock is broken"]);
+    ann.get("/locks").await.shows(&["Nothing is held by anybody", "The lock is broken"]);
     assert_eq!(ann.get(&to).await.status, StatusCode::NOT_FOUND);
     let audit = farm.root(Method::GET, "/v1/audit?sort=-number&limit=1", &Value::Null).await;
     assert!(audit["items"][0].to_string().contains("its machine burnt"), "{audit}");
@@ -417,5 +418,5 @@ async fn lock_is_broken_by_administrators_of_the_site_that_its_store_is_in() {
     carl.get(&to).await.shows(&["<button class=\"danger\">Break the lock"]);
     let seen = carl.post(&to, &[("reason", "its machine burnt")]).await;
     assert_eq!(seen.header("location"), "/locks", "{}", seen.text);
-    carl.get("/locks").await.shows(&["None fits", "The lock is broken"]);
+    carl.get("/locks").await.shows(&["Nothing is held by anybody", "The lock is broken"]);
 }

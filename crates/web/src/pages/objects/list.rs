@@ -50,7 +50,7 @@ pub(super) async fn page(visit: Visit) -> Result<Answer, Refusal> {
         p.small { (several(found.total, kind.one)) " " (new_button(&visit, kind)) " " a href=(format!("/{}/export{}", kind.path, Fields::from([("filter", query.get("filter"))]).query())) { "Export" } }
         div.table #objects hx-get=(visit.here_with("", "")) hx-select="#objects" hx-trigger="hw:change from:body" hx-swap="outerHTML" {
             (table(&visit, kind, sort, &found))
-            @if found.items.is_empty() && bad.is_none() { p.empty { "None fits." } }
+            @if found.items.is_empty() && bad.is_none() { p.empty { (if query.get("filter").is_empty() { kind.none } else { "None fits." }) } }
         }
         p.pager {
             @if !query.get("cursor").is_empty() { a.button href=(visit.here_with("cursor", "")) { "First" } }
