@@ -79,6 +79,7 @@ pub(crate) struct Frame {
     here: String,
     /// What makes new objects.
     create: Markup,
+    cancel: tasks::Cancel,
 }
 
 #[derive(Deserialize)]
@@ -95,6 +96,7 @@ impl Frame {
             theme: visit.theme,
             said: visit.said.clone(),
             here: format!("{}{}", visit.path, visit.query.query()),
+            cancel: tasks::Cancel::of(visit),
             create: html! {
                 (visit.button("/devices/new", "+ Device", &visit.may_make(ObjectKind::Device))) " "
                 (visit.button("/vdisks/new", "+ vDisk", &visit.may_make(ObjectKind::Vdisk)))
@@ -152,7 +154,7 @@ impl Frame {
                 (self.notice())
                 (page.body)
             }
-            (tasks::log_panel(tasks.as_ref().ok(), &self.token))
+            (tasks::log_panel(tasks.as_ref().ok(), &self.cancel))
         };
         self.document(&page.title, Some(&farm), true, &body)
     }

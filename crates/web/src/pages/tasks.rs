@@ -1,14 +1,19 @@
 //! Tasks: what is being worked on, at the foot of every page and as a list, with how far it is and a way to stop it.
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::Method;
+use control::Caller;
+use farm::model::{Id, ObjectKind};
+use farm::rules::permission::{Action, Place};
+use farm::snapshot::Snapshot;
 use maud::{Markup, html};
 
 use crate::answer::{Answer, Page};
 use crate::ask::{Ask, Refusal};
 use crate::door::{Route, Visit};
 use crate::fields::Fields;
-use crate::markup::{badge, bytes, link, moment, several, span, token, visible};
+use crate::markup::{badge, bytes, disabled, link, moment, several, span, token, visible};
 use crate::paths;
 use crate::said::Said;
 use crate::wire::{List, Log, Task};
@@ -34,11 +39,11 @@ pub(crate) async fn recent(ask: &Ask) -> Result<List<Task>, Refusal> {
 
 async fn panel(visit: Visit) -> Result<Answer, Refusal> {
     let tasks = recent(&visit.ask).await?;
-    Ok(Page::new("Tasks", "Tasks", log_panel(Some(&tasks), &visit.token())).into())
+    Ok(Page::new("Tasks", "Tasks", log_panel(Some(&tasks), &Cancel::of(&visit))).into())
 }
 
 /// What stands at the foot of every page.
-pub(crate) fn log_panel(tasks: Option<&List<Task>>, form_token: &str) -> Markup {
+pub(crate) fn log_panel(tasks: Option<&List<Task>>, cancel: &Cancel) -> Markup {
     let under_way = tasks.map_or(0, |tasks| tasks.items.iter().filter(|task| !task.has_ended()).count());
     html! {
         section.task-log #task-log aria-label="Task log" hx-get=(paths::TASK_LOG) hx-trigger="hw:task from:body, hw:change from:body" hx-swap="outerHTML" {
@@ -48,13 +53,13 @@ pub(crate) fn log_panel(tasks: Option<&List<Task>>, form_token: &str) -> Markup 
             @match tasks {
                 None => p.small { "Your role shows no tasks, or they cannot be read now." },
                 Some(tasks) if tasks.items.is_empty() => p.small { "Merges, copies and imports will stand here." },
-                Some(tasks) => ul { @for task in &tasks.items { li { (row(task, form_token)) } } },
+                Some(tasks) => ul { @for task in &tasks.items { li { (row(task, cancel)) } } },
             }
         }
     }
 }
 
-fn row(task: &Task, form_token: &str) -> Markup {
+fn row(task: &Task, cancel: &Cancel) -> Markup {
     html! {
         span.what { (link(&paths::task(task.id), &title(task))) }
         " " (state(task)) " "
@@ -62,7 +67,7 @@ fn row(task: &Task, form_token: &str) -> Markup {
             span.small { (moment(task.ended_at.as_deref().unwrap_or(&task.made_at))) " by " (visible(&task.actor)) }
             @if task.state == "failed" { " " span.small.why { (visible(task.result.as_deref().unwrap_or_default())) } }
         } @else {
-            (progress(task)) " " (cancel_button(task, form_token))
+            (progress(task)) " " (cancel.button(task))
         }
     }
 }
@@ -109,13 +114,38 @@ fn progress(task: &Task) -> Markup {
     }
 }
 
-fn cancel_button(task: &Task, form_token: &str) -> Markup {
-    html! { @if !task.has_ended() && task.state != "cancelling" {
-        form.inline method="post" action=(format!("{}/cancel", paths::task(task.id))) {
-            (token(form_token))
-            button.small aria-label=(format!("Cancel {}", title(task))) { "Cancel" }
-        }
-    } }
+/// What it takes to cancel a task.
+pub(crate) struct Cancel {
+    caller: Option<Caller>,
+    snapshot: Arc<Snapshot>,
+    form_token: String,
+}
+
+impl Cancel {
+    pub(crate) fn of(visit: &Visit) -> Self {
+        let caller = visit.who.as_ref().map(|who| who.caller.clone());
+        Self { caller, snapshot: visit.console.control.snapshot(), form_token: visit.token() }
+    }
+
+    /// Whether they may, as the API decides: where the vDisk is.
+    fn may(&self, task: &Task) -> Result<(), String> {
+        let vdisk = task.vdisk.as_ref().and_then(|vdisk| Id::new(vdisk.id).ok());
+        let vdisk = vdisk.and_then(|id| self.snapshot.vdisk(id));
+        let store = vdisk.and_then(|vdisk| self.snapshot.store(vdisk.vdisk.store));
+        let place = Place::of_site(store.and_then(|store| store.site));
+        let Some(caller) = &self.caller else { return Err("nobody is logged in".to_owned()) };
+        caller.may(Action::Operate, ObjectKind::Task, place).map_err(|denied| denied.to_string())
+    }
+
+    fn button(&self, task: &Task) -> Markup {
+        html! { @if !task.has_ended() && task.state != "cancelling" { @match self.may(task) {
+            Ok(()) => form.inline method="post" action=(format!("{}/cancel", paths::task(task.id))) {
+                (token(&self.form_token))
+                button.small aria-label=(format!("Cancel {}", title(task))) { "Cancel" }
+            },
+            Err(why) => (disabled("Cancel", &why)),
+        } } }
+    }
 }
 
 async fn cancel(visit: Visit) -> Result<Answer, Refusal> {
@@ -135,7 +165,7 @@ async fn list(visit: Visit) -> Result<Answer, Refusal> {
         ("cursor", visit.query.get("cursor")),
     ]);
     let tasks: List<Task> = visit.ask.get(&format!("/v1/tasks{}", asked.query())).await?;
-    let form_token = visit.token();
+    let cancel = Cancel::of(&visit);
     let body = html! {
         h1 { "Tasks" }
         p.small { (several(tasks.total, "task")) }
@@ -146,7 +176,7 @@ async fn list(visit: Visit) -> Result<Answer, Refusal> {
                     td { (task.id) }
                     td { (link(&paths::task(task.id), &title(task))) }
                     td { (state(task)) }
-                    td { @if task.has_ended() { (visible(&outcome(task))) } @else { (progress(task)) (cancel_button(task, &form_token)) } }
+                    td { @if task.has_ended() { (visible(&outcome(task))) } @else { (progress(task)) (cancel.button(task)) } }
                     td { (visible(&task.actor)) }
                     td { (moment(&task.made_at)) }
                 } } }
@@ -161,13 +191,13 @@ async fn one(visit: Visit) -> Result<Answer, Refusal> {
     let path = format!("/v1/tasks/{}", crate::fields::encode(visit.parameter("task")));
     let task: Task = visit.ask.get(&path).await?;
     let log: Log = visit.ask.get(&format!("{path}/log")).await?;
-    let form_token = visit.token();
+    let cancel = Cancel::of(&visit);
     let body = html! {
         div.live hx-get=(visit.path) hx-trigger="hw:task from:body" hx-swap="outerHTML" hx-select=".live" {
             h1 { "Task #" (task.id) ": " (visible(&title(&task))) " " (state(&task)) }
             p { "Asked for by " b { (visible(&task.actor)) } ", " (moment(&task.made_at)) "." }
             @if task.has_ended() { p { (visible(&outcome(&task))) } }
-            @else { p { (progress(&task)) " " (cancel_button(&task, &form_token)) } }
+            @else { p { (progress(&task)) " " (cancel.button(&task)) } }
             h2 { "Log" }
             @if log.lines.is_empty() { p.small { "Nothing yet." } }
             ol.log { @for line in &log.lines { li { (moment(&line.at)) " " (visible(&line.text)) } } }

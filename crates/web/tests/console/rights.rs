@@ -2,6 +2,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::http::{Method, StatusCode};
+use farm::model::{Id, Task, TaskState, UserName, Word};
 use serde_json::{Value, json};
 
 use crate::farm::{Browser, Farm};
@@ -262,4 +263,43 @@ async fn administrator_of_a_site_makes_a_device_and_changes_a_collection_there()
     assert_eq!(seen.status, StatusCode::SEE_OTHER, "{}", seen.text);
     sam.get(&format!("/collections/{lab}")).await.shows(&["ground floor"]);
     sam.get("/sites").await.shows(&["administrator in the whole farm", "aria-disabled=\"true\""]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn task_is_cancelled_by_those_who_may_where_its_vdisk_is_and_the_others_are_told_why() {
+    let farm = two_sites().await;
+    let vdisk = farm.root(Method::GET, "/v1/vdisks/of-main", &Value::Null).await["id"].as_i64().unwrap();
+    let task = farm.control.change(&farm.control.system(), |change| {
+        let waiting = Task {
+            kind: Word::new("merge").unwrap(),
+            vdisk: Id::new(vdisk).ok(),
+            parameters: "{}".to_owned(),
+            actor: UserName::new("ann").unwrap(),
+            server: None,
+            state: TaskState::Waiting,
+            made_at: change.now(),
+            started_at: None,
+            ended_at: None,
+            result: None,
+        };
+        Ok(change.create(waiting)?.id)
+    });
+    let task = task.unwrap();
+    for (name, may) in [("sam", true), ("olga", true), ("eve", false), ("bob", false)] {
+        let mut who = farm.browser(name).await;
+        for page in ["/tasks".to_owned(), format!("/tasks/{task}"), "/sites".to_owned()] {
+            let seen = who.get(&page).await;
+            let offered = seen.text.contains(&format!("action=\"/tasks/{task}/cancel\""));
+            assert_eq!(offered, may, "{name}, {page}: {}", seen.text);
+            assert!(may || seen.text.contains("this takes the role operator"), "{name}, {page}");
+        }
+    }
+    let mut bob = farm.browser("bob").await;
+    bob.get("/tasks").await;
+    let refused = bob.post(&format!("/tasks/{task}/cancel"), &[]).await;
+    bob.get(refused.header("location")).await.shows(&["this takes the role operator"]);
+    let mut olga = farm.browser("olga").await;
+    olga.get("/tasks").await;
+    olga.post(&format!("/tasks/{task}/cancel"), &[]).await;
+    olga.get("/tasks").await.shows(&["is being cancelled", "cancelled"]);
 }
