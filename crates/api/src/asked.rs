@@ -203,6 +203,11 @@ pub(crate) fn unauthorized() -> Problem {
 
 /// Reads a type of the interface; what is wrong is told with its place.
 pub(crate) fn read<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
+    // serde takes a list of the properties' values as well.
+    if !value.is_object() {
+        let why = "the body is to be an object: {...}";
+        return Err(Problem::new(StatusCode::BAD_REQUEST, control::Code::BadValue.word(), why));
+    }
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
         let problem = Problem::new(

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
-use control::{Caller, ControlError};
+use control::{Caller, Code, ControlError};
 use farm::catalogue::{ListQuery, Reader, Record};
 use farm::filter::Filter;
 use farm::model::{Collection, ObjectKind, Site, Stored, Timestamp};
@@ -296,10 +296,7 @@ pub(crate) fn once(
         let Some((key, fingerprint)) = &key else { return work(change) };
         if let Some(kept) = change.answered(key, fingerprint)? {
             let kept: Kept = serde_json::from_str(&kept).map_err(|error| {
-                ControlError::new(
-                    control::Code::Internal,
-                    format!("an answer that was kept is damaged: {error}"),
-                )
+                ControlError::new(Code::Internal, format!("an answer that was kept is damaged: {error}"))
             })?;
             return Ok(kept.reply());
         }
@@ -340,6 +337,12 @@ pub(crate) fn patch_found<R: Resource>(
         // Whoever sends back what was told need not take out what only we say.
         let said = tell::<R>(names, change, &old)?;
         patch.retain(|key, value| known.contains_key(key) || said.get(key) != Some(value));
+        // What is unknown and has a value is found below; null takes it out before that.
+        if let Some((key, _)) = patch.iter().find(|(key, value)| value.is_null() && !known.contains_key(*key))
+        {
+            let why = format!("there is no property {key:?}");
+            return Err(ControlError { field: Some(key.clone()), ..ControlError::new(Code::BadValue, why) });
+        }
         let mut merged = Value::Object(known);
         merge(&mut merged, Value::Object(patch));
         let body: R::Body = read(merged).map_err(as_control)?;
@@ -375,9 +378,9 @@ pub(crate) fn asked_caller<'a>(asked: &'a Asked<'_>) -> Result<&'a Caller, Contr
 /// Inside a transaction there are errors of one kind.
 pub(crate) fn as_control(problem: Problem) -> ControlError {
     let code = match problem.code {
-        "unauthenticated" => control::Code::Unauthenticated,
-        "internal" => control::Code::Internal,
-        _ => control::Code::BadValue,
+        "unauthenticated" => Code::Unauthenticated,
+        "internal" => Code::Internal,
+        _ => Code::BadValue,
     };
     let (hint, field) = (problem.hint.map(String::from), problem.field.map(String::from));
     ControlError { code, message: problem.message, hint, field }

@@ -142,6 +142,11 @@ async fn bad_values_are_told_with_field_and_rule() {
     farm.send(Method::POST, "/v1/sites", &headers, Some(&text)).await.fails(400, "bad-request");
     let headers = [("content-type", "text/plain")];
     farm.send(Method::POST, "/v1/sites", &headers, Some(&text)).await.fails(415, "bad-request");
+    farm.post("/v1/sites", &json!(["x"])).await.fails(400, "bad-value");
+    for (patch, field) in [(json!({"": null}), ""), (json!({"nmae": null}), "nmae")] {
+        let problem = farm.patch("/v1/sites/Main", "*", &patch).await.fails(400, "bad-value");
+        assert_eq!(problem["field"], field, "{problem}");
+    }
 }
 
 #[tokio::test]
