@@ -117,7 +117,7 @@ impl Watcher {
             aim,
         };
         let rate = f64::from(UPDATES_A_SECOND);
-        let busy = 100.0 * tasks.iter().sum::<f64>() / ms;
+        let busy = 100.0 * tasks.iter().fold(0.0, |sum, task| sum + task) / ms;
         let longest = tasks.iter().copied().fold(0.0, f64::max);
         Ok(vec![
             row("boots that began in a second", begun.a_second, rate, "1/s", Aim::AtLeast(0.95)),
