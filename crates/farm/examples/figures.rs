@@ -44,8 +44,9 @@ fn measure_in(arguments: &Arguments, folder: &Path) -> Result<()> {
     let table = table(arguments.devices);
     let (rows, parsing) = timed(|| parse(table.as_bytes()));
     let rows = rows.map_err(|errors| format!("the table has {} errors", errors.len()))?;
-    let (imported, importing) =
-        timed(|| change(&catalogue, |change| change.import_devices(&rows, ImportOptions::default())));
+    let (imported, importing) = timed(|| {
+        change(&catalogue, |change| change.import_devices(&rows, ImportOptions::default(), &|_, _| Ok(())))
+    });
     let count = imported?.made;
     figure(format!("import of a table of {count} devices"), (parsing + importing) / 1e6, "s");
     lists(&catalogue, arguments)?;

@@ -2,7 +2,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use control::ControlError;
+use control::{Caller, Control, ControlError};
 use farm::catalogue::{CatalogueError, ImportOptions, Imported, Reader};
 use farm::csv::devices::parse;
 use farm::filter::Filter;
@@ -377,16 +377,17 @@ fn import(asked: &Asked<'_>) -> Result<Reply, Problem> {
         ImportOptions { update: asked.flag("update")?, make_collections: asked.flag("make_collections")? };
     let rows = parse(&asked.body).map_err(|errors| Problem::table(&errors))?;
     let caller = asked.caller()?;
-    // A table may name any device in any place.
-    caller.may(Action::Change, ObjectKind::Device, Place::Farm).map_err(ControlError::from)?;
+    changes_devices(caller, asked.control())?;
     let mut errors = Vec::new();
     let mut work = |change: &mut farm::catalogue::Change<'_>| {
-        change.import_devices(&rows, options).map_err(|error| {
-            if let CatalogueError::BadTable(table) = &error {
-                errors.clone_from(&table.0);
-            }
-            ControlError::from(error)
-        })
+        change.import_devices(&rows, options, &|kind, place| caller.may(Action::Change, kind, place)).map_err(
+            |error| {
+                if let CatalogueError::BadTable(table) = &error {
+                    errors.clone_from(&table.0);
+                }
+                ControlError::from(error)
+            },
+        )
     };
     let control = asked.control();
     let done = if dry_run { control.rehearse(caller, &mut work) } else { control.change(caller, &mut work) };
@@ -396,6 +397,20 @@ fn import(asked: &Asked<'_>) -> Result<Reply, Problem> {
         Err(error) => return Err(error.into()),
     };
     Reply::json(&ImportAnswer { dry_run, made, changed, same, collections })
+}
+
+/// Refuses those who may change devices nowhere; of the others each row tells where.
+fn changes_devices(caller: &Caller, control: &Control) -> Result<(), ControlError> {
+    let may = |place| caller.may(Action::Change, ObjectKind::Device, place);
+    let snapshot = control.snapshot();
+    let mut places = snapshot
+        .sites()
+        .map(|site| Place::Site(site.id))
+        .chain(snapshot.collections().map(|collection| Place::Collection(collection.site, collection.id)));
+    match may(Place::Farm) {
+        Err(denied) if !places.any(|place| may(place).is_ok()) => Err(denied.into()),
+        _ => Ok(()),
+    }
 }
 
 fn export(asked: &Asked<'_>) -> Result<Reply, Problem> {

@@ -2,7 +2,7 @@
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use crate::farm::Farm;
+use crate::farm::{Farm, ask};
 
 const PASSWORD: &str = "three walnut boats";
 
@@ -94,6 +94,44 @@ async fn role_in_a_collection_sees_and_changes_its_devices_alone() {
     for path in ["/v1/boots", "/v1/device-status", "/v1/stats", "/v1/events"] {
         farm.with(Some(&bob), Method::GET, path, None).await.fails(403, "denied");
     }
+}
+
+#[tokio::test]
+async fn table_of_devices_is_held_to_the_rights_in_the_place_of_each_row() {
+    let farm = Farm::furnished().await;
+    for (name, collection) in [("in", "lab"), ("out", "office")] {
+        farm.post("/v1/devices", &json!({"name": name, "collection": collection})).await.is(201);
+    }
+    let import = async |secret: &str, options: &str, table: &str| {
+        let bearer = format!("Bearer {secret}");
+        let headers = [("authorization", bearer.as_str()), ("content-type", "text/csv")];
+        let path = format!("/v1/devices/import?{options}");
+        ask(&farm.network, Method::POST, &path, &headers, Some(&json!(table))).await
+    };
+    let refused = async |secret: &str, options: &str, table: &str| {
+        let problem = import(secret, options, table).await.fails(422, "bad-table");
+        let rows = problem["rows"].as_array().unwrap().clone();
+        let place = |row: &Value| (row["line"].as_u64().unwrap(), row["column"].as_str().unwrap().to_owned());
+        assert!(rows.iter().all(|row| row["why"].as_str().unwrap().contains("administrator")), "{problem}");
+        rows.iter().map(place).collect::<Vec<_>>()
+    };
+    let ann = farm.user("ann", "administrator", json!({"collection": "lab"})).await;
+    let made = import(&ann, "update=true", "name,collection,kind\nnew,lab,test\nin,lab,test\n").await.is(200);
+    assert_eq!((&made["made"], &made["changed"]), (&json!(1), &json!(1)));
+    let table = "name,collection\nfresh,office\nout,lab\nin,office\nnew,lab\n";
+    let places =
+        [(2, "collection"), (3, "name"), (4, "collection")].map(|(line, column)| (line, column.to_owned()));
+    assert_eq!(refused(&ann, "update=true", table).await, places);
+    // Without a collection, a row is about the device where it is.
+    assert_eq!(refused(&ann, "update=true", "name,kind\nout,test\n").await, [(2, "name".to_owned())]);
+    let cellar = "name,site,collection\nfresh,Main,cellar\n";
+    assert_eq!(refused(&ann, "make_collections=true", cellar).await, [(2, "collection".to_owned())]);
+    assert_eq!(farm.get("/v1/devices").await.is(200)["total"], 3);
+    let sam = farm.user("sam", "administrator", json!({"site": "Main"})).await;
+    let made = import(&sam, "make_collections=true", cellar).await.is(200);
+    assert_eq!((&made["made"], &made["collections"]), (&json!(1), &json!(1)));
+    let eve = farm.user("eve", "operator", json!({})).await;
+    import(&eve, "dry_run=true", cellar).await.fails(403, "denied");
 }
 
 #[tokio::test]

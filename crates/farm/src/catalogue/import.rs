@@ -9,9 +9,13 @@ use crate::csv::BadCell;
 use crate::csv::devices::{COLUMNS, DeviceRow, MAX_ERRORS, cells};
 use crate::filter::Filter;
 use crate::model::{
-    Collection, CollectionId, Description, Device, DeviceDisk, DeviceProfile, Disks, Name, Site, SiteId,
-    Store, StoreId, Stored, Vdisk, VdiskId, VdiskName,
+    Collection, CollectionId, Description, Device, DeviceDisk, DeviceProfile, Disks, Name, ObjectKind, Site,
+    SiteId, Store, StoreId, Stored, Vdisk, VdiskId, VdiskName,
 };
+use crate::rules::permission::{Denied, Place};
+
+/// Whether whoever imports may change objects of a kind in a place.
+pub type MayChange<'a> = &'a dyn Fn(ObjectKind, Place) -> Result<(), Denied>;
 
 /// What an import may do besides making devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,7 +99,7 @@ impl From<CatalogueError> for RowError {
 }
 
 impl Change<'_> {
-    /// Imports devices.
+    /// Imports devices, where whoever does may change them: each at its place, and where it was before.
     ///
     /// # Errors
     /// [`CatalogueError::BadTable`] with every row that cannot be imported, or the database's.
@@ -103,11 +107,12 @@ impl Change<'_> {
         &mut self,
         rows: &[DeviceRow],
         options: ImportOptions,
+        may: MayChange<'_>,
     ) -> Result<Imported, CatalogueError> {
         let mut known = self.known()?;
         let mut errors = Vec::new();
         for row in rows {
-            match self.import_device(row, options, &mut known) {
+            match self.import_device(row, options, may, &mut known) {
                 Ok(()) => {}
                 Err(RowError::Fatal(error)) => return Err(error),
                 Err(RowError::Bad((column, why))) => {
@@ -125,6 +130,7 @@ impl Change<'_> {
         &mut self,
         row: &DeviceRow,
         options: ImportOptions,
+        may: MayChange<'_>,
         known: &mut Known,
     ) -> Result<(), RowError> {
         let old = match self.device(&row.name) {
@@ -136,7 +142,13 @@ impl Change<'_> {
             let why = format!("device {} is there already; to change it, allow updates", row.name);
             return Err(("name", why).into());
         }
-        let place = self.place(row, options, known)?;
+        if let Some(old) = &old {
+            self.may_change(old.collection, "name", may)?;
+        }
+        let place = self.place(row, options, may, known)?;
+        if let Some(place) = place {
+            self.may_change(place, "collection", may)?;
+        }
         let Some(old) = old else {
             let place = place.ok_or(("collection", "a new device needs a collection".to_owned()))?;
             let profile = self.template(place, known)?;
@@ -159,6 +171,7 @@ impl Change<'_> {
         &mut self,
         row: &DeviceRow,
         options: ImportOptions,
+        may: MayChange<'_>,
         known: &mut Known,
     ) -> Result<Option<CollectionId>, RowError> {
         let Some(name) = &row.collection else {
@@ -188,6 +201,7 @@ impl Change<'_> {
                 format!("site {site} has no collection {name}; make it, or allow that collections are made");
             return Err(("collection", why).into());
         }
+        may(ObjectKind::Collection, Place::Site(id)).map_err(|denied| ("collection", denied.to_string()))?;
         let description = Description::new("").map_err(CatalogueError::from)?;
         let (name, site) = (name.clone(), id);
         let new = Collection::plain(name, site, description);
@@ -196,6 +210,17 @@ impl Change<'_> {
         let id = collection.id;
         known.collections.insert((site, key), collection);
         Ok(Some(id))
+    }
+
+    /// Refuses a row that is about a device of a collection in which its devices may not be changed.
+    fn may_change(
+        &mut self,
+        collection: CollectionId,
+        column: &'static str,
+        may: MayChange<'_>,
+    ) -> Result<(), RowError> {
+        let place = Place::Collection(self.get(collection)?.site, collection);
+        Ok(may(ObjectKind::Device, place).map_err(|denied| (column, denied.to_string()))?)
     }
 
     fn template(&mut self, place: CollectionId, known: &mut Known) -> Result<DeviceProfile, RowError> {

@@ -38,7 +38,7 @@ pub use cell::{BadRow, Cell, Row};
 pub use change::Change;
 pub use database::{Database, Transaction, Work};
 pub use error::{CatalogueError, DatabaseError, Holders};
-pub use import::{BadTable, ImportOptions, Imported};
+pub use import::{BadTable, ImportOptions, Imported, MayChange};
 pub use leases::LEASE_FIELDS;
 pub use list::{Cursor, ListQuery, MAX_PAGE, Page};
 pub use look::{Look, look};

@@ -1,7 +1,6 @@
 //! New devices by a table: it is looked at first, and what is wrong is told row by row; nothing is made before all is right.
 use axum::http::StatusCode;
 use farm::model::ObjectKind;
-use farm::rules::permission::{Action, Place};
 use maud::{Markup, html};
 use serde::Deserialize;
 
@@ -56,9 +55,9 @@ enum Looked {
     Bad(Box<Refusal>),
 }
 
-/// Whether they may: a table may name any device in any place.
+/// Whether they may make anything that a table names somewhere; where, its rows tell.
 pub(super) fn may(visit: &Visit) -> Result<(), String> {
-    visit.may(Action::Change, ObjectKind::Device, Place::Farm)
+    visit.may_make(ObjectKind::Device).or_else(|why| visit.may_make(ObjectKind::Collection).map_err(|_| why))
 }
 
 async fn page(visit: Visit) -> Result<Answer, Refusal> {

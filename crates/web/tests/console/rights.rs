@@ -84,14 +84,9 @@ async fn allowed(farm: &Farm, who: &mut Browser, link: &str) -> bool {
     let mut tries = Vec::new();
     match (kind, rest) {
         ("devices", "import") => {
-            let table =
-                "name,site,collection,mac,vdisks\nlab-01,Main,lab,52:54:00:77:00:10,debian\n".to_owned();
-            tries.push((
-                Method::POST,
-                "/v1/devices/import?dry_run=true&update=true".to_owned(),
-                "text/csv",
-                table,
-            ));
+            let table = "name,collection\nlab-01,lab\n".to_owned();
+            let path = "/v1/devices/import?dry_run=true&update=true".to_owned();
+            tries.push((Method::POST, path, "text/csv", table));
         }
         ("vdisks", "upload" | "adopt") => {
             for store in ids(farm, "stores").await {
