@@ -28,6 +28,9 @@ pub(crate) mod key {
     pub(crate) const LEFT: char = '\u{e012}';
 }
 
+/// How often the program that drives browsers is started.
+const TRIES: usize = 5;
+
 /// A browser with one window, and no cookies at first.
 pub(crate) struct Browser {
     driver: Child,
@@ -38,10 +41,11 @@ pub(crate) struct Browser {
     _profile: tempfile::TempDir,
 }
 
-impl Browser {
-    /// Opens one, for the console at `site`.
-    pub(crate) fn open(site: &str) -> Self {
-        let profile = tempfile::tempdir().unwrap();
+/// Starts the program that drives browsers; with its port.
+fn driver() -> (Child, u16) {
+    let mut said = Vec::new();
+    // It takes a free port of IPv4 and then the same of IPv6, which may be somebody's: then it ends.
+    for _ in 0..TRIES {
         let mut driver = Command::new("chromedriver")
             .arg("--port=0")
             .stdout(Stdio::piped())
@@ -50,9 +54,24 @@ impl Browser {
             .unwrap_or_else(|error| panic!("chromedriver is needed (Debian: chromium-driver): {error}"));
         let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines().map_while(Result::ok);
         let port = lines
+            .by_ref()
+            .inspect(|line| said.push(line.clone()))
             .find_map(|line| line.split("successfully on port ").nth(1)?.trim_end_matches('.').parse().ok());
-        // What it prints later has to go somewhere.
-        std::thread::spawn(move || lines.for_each(drop));
+        if let Some(port) = port {
+            // What it prints later has to go somewhere.
+            std::thread::spawn(move || lines.for_each(drop));
+            return (driver, port);
+        }
+        driver.wait().unwrap();
+    }
+    panic!("chromedriver does not start:\n{}", said.join("\n"));
+}
+
+impl Browser {
+    /// Opens one, for the console at `site`.
+    pub(crate) fn open(site: &str) -> Self {
+        let profile = tempfile::tempdir().unwrap();
+        let (driver, port) = driver();
         let folder = format!("--user-data-dir={}", profile.path().display());
         let arguments = [
             "--headless=new",
@@ -68,7 +87,6 @@ impl Browser {
             "acceptInsecureCerts": true,
             "goog:chromeOptions": { "binary": "/usr/bin/chromium", "args": arguments },
         } } });
-        let port = port.expect("chromedriver says its port");
         let mut browser =
             Self { driver, port, session: String::new(), site: site.to_owned(), _profile: profile };
         let opened = browser.call("POST", "", &wanted).unwrap_or_else(|error| panic!("no browser: {error}"));
