@@ -57,6 +57,9 @@ const PAGES: &[(&str, &str)] = &[
 const WATCHED: &[(&str, &str)] =
     &[("the boots", "/boots"), ("the devices", "/devices"), ("the overview", "/")];
 
+/// How often a page is asked for that reads what devices do.
+const SELDOM_ROUNDS: usize = 20;
+
 /// What a page may take.
 const PAGE_MS: f64 = 30.0;
 /// How many boots begin in a second while pages are asked for.
@@ -81,14 +84,14 @@ pub(super) fn measure(arguments: &ConsoleArguments) -> Result<Vec<Measure>> {
     let farm = Farm::start(arguments)?;
     let mut measures = Vec::new();
     for (name, path) in PAGES {
-        measures.extend(farm.page(&format!("page: {name}"), path, arguments.rounds)?);
+        measures.extend(farm.page(&format!("page: {name}"), path, arguments.rounds, Asked::AtOnce)?);
     }
     let updates = Updates::begin(farm.http, arguments.devices, 0);
     for (name, path) in
         PAGES.iter().filter(|(name, _)| ["overview", "devices", "boots of the last day"].contains(name))
     {
         let name = format!("page: {name}, while {UPDATES_A_SECOND} boots a second begin");
-        measures.extend(farm.page(&name, path, arguments.rounds)?);
+        measures.extend(farm.page(&name, path, arguments.rounds, Asked::AtOnce)?);
     }
     let (told, _) = updates.end()?;
     measures.push(Measure {
@@ -101,15 +104,27 @@ pub(super) fn measure(arguments: &ConsoleArguments) -> Result<Vec<Measure>> {
     });
     let watcher = browser::Watcher::open(&farm.url(""));
     // Devices that have not booted yet: one that asks again goes on with the boot that it began.
-    let mut from = arguments.devices / 5;
+    let (mut from, mut boots) = (arguments.devices / 5, 0);
     for (name, path) in WATCHED {
         watcher.watch(path);
         let begun = farm.boots(arguments, from)?;
         from += begun.boots + begun.boots / 10;
+        boots += begun.boots;
         measures.extend(watcher.seen(name, &begun)?);
     }
+    let name = format!("page: overview, its figures read anew, with {boots} boots under way");
+    measures.extend(farm.page(&name, "/overview/live", SELDOM_ROUNDS, Asked::Seldom)?);
     measures.push(farm.reads(arguments)?);
     Ok(measures)
+}
+
+/// How a page is asked for again and again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// At once: what devices do is read once a second, so the others have it already.
+    AtOnce,
+    /// So seldom that each time it is read anew.
+    Seldom,
 }
 
 /// A server with a large farm, and somebody logged in.
@@ -172,8 +187,11 @@ impl Farm {
     }
 
     /// How long a page takes: p95 and median, on one connection.
-    fn page(&self, name: &str, path: &str, rounds: usize) -> Result<[Measure; 2]> {
+    fn page(&self, name: &str, path: &str, rounds: usize, asked: Asked) -> Result<[Measure; 2]> {
         let mut command = self.curl();
+        if asked == Asked::Seldom {
+            command.args(["--rate", "50/m"]);
+        }
         command.args(["--write-out", "%{time_total} %{http_code}\\n"]);
         // The first pays for the connection, and is not counted.
         for _ in 0..=rounds {

@@ -10,8 +10,7 @@ use crate::path::PathMtu;
 use crate::stream::device::DeviceSlot;
 use crate::stream::devices::Served;
 use crate::stream::known::KnownDevice;
-use crate::timeline::Recorder;
-use crate::timeline::presence::presence;
+use crate::timeline::presence::Presence;
 
 /// All devices, by name.
 pub(super) fn all(admin: &Admin) -> Vec<DeviceStatus> {
@@ -75,10 +74,8 @@ pub(super) fn wake(admin: &Admin, name: &farm::model::DeviceName) -> Result<Vec<
 }
 
 fn status(admin: &Admin, device: &KnownDevice, slot: Option<&DeviceSlot>) -> DeviceStatus {
-    let recorder: &Recorder = &admin.recorder;
-    let boots = recorder.live_of(device.name.as_str());
-    // A script that nobody has used yet says less than the boot that still runs.
-    let boot = boots.iter().find(|boot| boot.used()).or_else(|| boots.first());
+    let doing = admin.recorder.doing(device.name.as_str());
+    let doing = doing.as_ref();
     let running = slot.and_then(DeviceSlot::running);
     let write_cache = running.as_ref().and_then(|running| running.write_cache).map(|usage| {
         let (used, limit, warn) = (usage.used.get(), usage.limit.get(), usage.warn_at.get());
@@ -97,19 +94,19 @@ fn status(admin: &Admin, device: &KnownDevice, slot: Option<&DeviceSlot>) -> Dev
         version: disk.as_ref().map(|disk| disk.number.get()),
         vdisk_id: disk.as_ref().map(|disk| disk.vdisk.get()),
         initiator: device.initiator.to_string(),
-        status: boot.map_or("off", |boot| boot.status.as_str()).to_owned(),
-        presence: presence(boot, recorder.clock().now()).as_str().to_owned(),
-        boot: boot.map(|boot| boot.id.clone()),
-        sessions: boots.iter().map(|boot| boot.sessions).sum(),
+        status: doing.map_or("off", |doing| doing.status.as_str()).to_owned(),
+        presence: doing.map_or(Presence::Off, |doing| doing.presence).as_str().to_owned(),
+        boot: doing.map(|doing| doing.boot.clone()),
+        sessions: doing.map_or(0, |doing| doing.sessions),
         write_cache,
-        path: boot.and_then(|boot| boot.path.as_ref()).map(path_status),
+        path: doing.and_then(|doing| doing.path.as_ref()).map(path_status),
         kept_out: None,
-        secrets_told: boot
+        secrets_told: doing
             .zip(slot)
-            .and_then(|(boot, slot)| Some(slot.secrets_told(&BootId::new(boot.id.clone()).ok()?)))
+            .and_then(|(doing, slot)| Some(slot.secrets_told(&BootId::new(doing.boot.clone()).ok()?)))
             .unwrap_or(false),
-        takes_commands: boot
-            .is_some_and(|boot| admin.mailbox.hears(crate::catalogue::now(), &device.name, &boot.id)),
+        takes_commands: doing
+            .is_some_and(|doing| admin.mailbox.hears(crate::catalogue::now(), &device.name, &doing.boot)),
     }
 }
 

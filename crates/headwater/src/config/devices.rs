@@ -1,4 +1,5 @@
 //! `[[device]]` and `unknown_devices`: who boots what.
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -27,6 +28,13 @@ const MAX_SECRET_BYTES: usize = 255;
 /// hyphens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceName(String);
+
+// What is found by a name is found by its text.
+impl Borrow<str> for DeviceName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
 
 impl DeviceName {
     /// Checks a name.

@@ -24,7 +24,7 @@ use self::steps::{is_past_firmware, translate};
 use self::tap::SessionTap;
 use super::counters::StageCounters;
 use super::presence::{self, Presence};
-use super::record::{BootRecord, Leaving, Login, Program, Stage, StepKind, WriteCacheFill};
+use super::record::{BootRecord, Leaving, Login, Program, Stage, Status, StepKind, WriteCacheFill};
 use super::store::BootStore;
 use super::time::{Clock, Millis, Moment};
 use super::tracer::{Began, Subject, Tracer};
@@ -126,6 +126,21 @@ pub struct Glance {
     pub sessions: u32,
     /// Whether the device said that it is ready.
     pub ready: bool,
+}
+
+/// What a device with a boot under way is doing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Doing {
+    /// The boot that says it.
+    pub boot: String,
+    /// How far that is.
+    pub status: Status,
+    /// Whether the device is there.
+    pub presence: Presence,
+    /// How many sessions all its boots have.
+    pub sessions: u32,
+    /// What the path to it carries.
+    pub path: Option<PathMtu>,
 }
 
 impl LiveBoot {
@@ -493,11 +508,24 @@ impl Recorder {
     #[must_use]
     pub fn live_of(&self, device: &str) -> Vec<BootRecord> {
         let table = self.lock();
-        let boots =
-            table.live.iter().filter(|(name, _)| name.as_str() == device).flat_map(|(_, boots)| boots);
-        let mut boots: Vec<BootRecord> = boots.map(LiveBoot::snapshot).collect();
-        boots.reverse();
-        boots
+        let boots = table.live.get(device).into_iter().flatten();
+        boots.rev().map(LiveBoot::snapshot).collect()
+    }
+
+    /// What a device is doing; `None`: it has no boot under way. No record is copied for it.
+    #[must_use]
+    pub fn doing(&self, device: &str) -> Option<Doing> {
+        let now = self.clock.now();
+        let table = self.lock();
+        let boots = table.live.get(device)?;
+        let boot = telling(boots)?;
+        Some(Doing {
+            boot: boot.record.id.clone(),
+            status: boot.record.status,
+            presence: boot.presence(now),
+            sessions: boots.iter().map(|boot| boot.record.sessions).sum(),
+            path: boot.record.path.clone(),
+        })
     }
 
     /// Whether each device with a boot under way is there. No record is copied for it, so that it can be asked for again and again.
@@ -508,12 +536,7 @@ impl Recorder {
 
     pub(super) fn presences_at(&self, now: Moment) -> HashMap<DeviceName, Presence> {
         let table = self.lock();
-        let of = |boots: &Vec<LiveBoot>| {
-            // As a device's status has it: a script that nobody has used yet says less than the boot that still runs.
-            let latest_first = || boots.iter().rev();
-            let boot = latest_first().find(|boot| boot.record.used()).or_else(|| latest_first().next())?;
-            Some(boot.presence(now))
-        };
+        let of = |boots: &Vec<LiveBoot>| Some(telling(boots)?.presence(now));
         table.live.iter().filter_map(|(device, boots)| Some((device.clone(), of(boots)?))).collect()
     }
 
@@ -565,6 +588,11 @@ impl Recorder {
         // The table is valid between any two statements: a panic elsewhere does not spoil it.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Which of a device's boots says what it is doing: a script that nobody has used yet says less than the boot that still runs.
+fn telling(boots: &[LiveBoot]) -> Option<&LiveBoot> {
+    boots.iter().rev().find(|boot| boot.record.used()).or_else(|| boots.last())
 }
 
 impl Table {
