@@ -85,8 +85,16 @@ fn administrator_of_a_site_makes_a_device_there_and_is_told_why_the_farm_is_not_
         bea.until(&format!("{why}.includes('administrator in the whole farm') === {}", !may));
         bea.until(&format!("!!document.querySelector('main a[href=\"{page}/new\"]') === {may}"));
     }
-    bea.go("/devices/import");
+    bea.go("/sites/new");
     bea.sees(&["This is not allowed", "administrator in the whole farm"]);
+    bea.go("/devices/import");
+    bea.fill("table", "name,site,collection\nshop-02,Branch,shop\nlab-02,site,imported");
+    bea.press("Look at it first");
+    bea.sees(&["Nothing was done", "this takes the role administrator in collection"]);
+    bea.fill("table", "name,site,collection\nshop-02,Branch,shop");
+    bea.press("Look at it first");
+    bea.press("Import 1 device");
+    bea.sees(&["Made 1 device", "shop-02"]);
     assert!(place.site.headwater(&["device", "show", "shop-01"]).contains("shop"));
 }
 
