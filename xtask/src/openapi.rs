@@ -3,12 +3,12 @@
 //! The ordinary tests hold the routes to the document with requests of our own making (`crates/api/tests/rest/document.rs`).
 //! This is the second opinion: another program's reading of OpenAPI, over HTTPS, against everything that a server is made of.
 //! Events are left out, which do not end, and so is logging in, which is slow on purpose.
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use lab::free_port;
 
 use crate::bench::Server;
 use crate::run::{build_program, output, root, run, target};
@@ -48,7 +48,7 @@ pub(crate) fn openapi(arguments: &OpenapiArguments) -> Result<()> {
         std::fs::remove_dir_all(&folder)?;
     }
     std::fs::create_dir_all(folder.join("store"))?;
-    let api = free_port()?;
+    let api = free_port();
     let configuration = folder.join("headwater.toml");
     std::fs::write(&configuration, text(&folder, api)?)?;
     let mut command = Command::new(&program);
@@ -102,7 +102,7 @@ fn text(folder: &Path, api: u16) -> Result<String> {
     }
     let image = folder.join("store/golden.vhdx");
     run(Command::new("qemu-img").args(["create", "-q", "-f", "vhdx"]).arg(image).arg("64M"))?;
-    let (iscsi, http, folder) = (free_port()?, free_port()?, folder.display());
+    let (iscsi, http, folder) = (free_port(), free_port(), folder.display());
     Ok(format!(
         "state_dir = \"{folder}/state\"\nadmin_socket = \"{folder}/socket\"\n\
          [iscsi]\nlisten = \"127.0.0.1:{iscsi}\"\n[http]\nlisten = \"127.0.0.1:{http}\"\n\
@@ -122,8 +122,4 @@ fn furnish(program: &Path, folder: &Path) -> Result<String> {
     headwater(&["user", "grant", "asker", "administrator"])?;
     let secret = headwater(&["token", "create", "asker", "schemathesis", "--role", "administrator"])?;
     Ok(secret.trim().to_owned())
-}
-
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -65,6 +65,7 @@ mod home;
 mod image;
 mod network;
 pub mod packages;
+mod port;
 mod postgres;
 mod progress;
 mod qmp;
@@ -80,6 +81,7 @@ pub use image::{Image, golden, micro};
 pub use network::{
     Crowd, INTERFACE, Network, RELAY_ADDRESS, SERVER_ADDRESS, SERVER_ADDRESS_V6, SITE_DHCP_ADDRESS,
 };
+pub use port::free_port;
 pub use postgres::Cluster;
 pub use run::sweep;
 pub use server::{Server, ServerSpec};

@@ -8,7 +8,7 @@
 mod browser;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use lab::free_port;
 
 use super::process::Server;
 use super::{Aim, Measure, median};
@@ -152,7 +153,7 @@ impl Farm {
         let image = folder.join("store/bench.vhdx");
         run(Command::new("qemu-img").args(["create", "-q", "-f", "vhdx"]).arg(&image).arg(IMAGE))?;
         run(Command::new("qemu-io").args(["-f", "vhdx", "-c", "write -q -P 0x5a 0 256M"]).arg(&image))?;
-        let [iscsi, http, api] = [free_port()?, free_port()?, free_port()?];
+        let [iscsi, http, api] = [free_port(), free_port(), free_port()];
         let file = folder.join("headwater.toml");
         std::fs::write(&file, configuration(&folder, [iscsi, http, api])?)?;
         let mut command = Command::new(program);
@@ -380,8 +381,4 @@ fn ask(port: u16, path: &str) -> Result<String> {
 fn mac(number: u32) -> String {
     let [a, b, c, d] = number.to_be_bytes();
     format!("52:54:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
-}
-
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use lab::free_port;
 use serde_json::{Value, json};
 
 /// How long a browser may take for anything before the test fails.
@@ -28,9 +29,6 @@ pub(crate) mod key {
     pub(crate) const LEFT: char = '\u{e012}';
 }
 
-/// How often the program that drives browsers is started.
-const TRIES: usize = 5;
-
 /// A browser with one window, and no cookies at first.
 pub(crate) struct Browser {
     driver: Child,
@@ -44,27 +42,23 @@ pub(crate) struct Browser {
 /// Starts the program that drives browsers; with its port.
 fn driver() -> (Child, u16) {
     let mut said = Vec::new();
-    // It takes a free port of IPv4 and then the same of IPv6, which may be somebody's: then it ends.
-    for _ in 0..TRIES {
-        let mut driver = Command::new("chromedriver")
-            .arg("--port=0")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap_or_else(|error| panic!("chromedriver is needed (Debian: chromium-driver): {error}"));
-        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let port = lines
-            .by_ref()
-            .inspect(|line| said.push(line.clone()))
-            .find_map(|line| line.split("successfully on port ").nth(1)?.trim_end_matches('.').parse().ok());
-        if let Some(port) = port {
-            // What it prints later has to go somewhere.
-            std::thread::spawn(move || lines.for_each(drop));
-            return (driver, port);
-        }
-        driver.wait().unwrap();
-    }
-    panic!("chromedriver does not start:\n{}", said.join("\n"));
+    // One of its own choice is free on IPv4 only: it ends where somebody has the same on IPv6.
+    let port = free_port();
+    let mut driver = Command::new("chromedriver")
+        .arg(format!("--port={port}"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|error| panic!("chromedriver is needed (Debian: chromium-driver): {error}"));
+    let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let started = lines
+        .by_ref()
+        .inspect(|line| said.push(line.clone()))
+        .any(|line| line.contains("started successfully"));
+    assert!(started, "chromedriver does not start:\n{}", said.join("\n"));
+    // What it prints later has to go somewhere.
+    std::thread::spawn(move || lines.for_each(drop));
+    (driver, port)
 }
 
 impl Browser {

@@ -1,6 +1,8 @@
 //! A server with a console, and an administrator in front of it.
+use lab::free_port;
+
 use crate::driver::Browser;
-use crate::harness::{Site, free_port};
+use crate::harness::Site;
 
 /// A password that is taken.
 pub(crate) const PASSWORD: &str = "correct-horse-battery";

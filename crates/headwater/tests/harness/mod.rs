@@ -3,13 +3,14 @@
 //! Needs qemu-img and qemu-io (Debian: qemu-utils, qemu-block-extra) and iscsi-ls (libiscsi-bin).
 #![allow(dead_code, reason = "each test program uses a part of it")]
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use lab::free_port;
 use tempfile::TempDir;
 
 /// How long anything may take before the test fails.
@@ -339,8 +340,4 @@ fn text_of(output: &Output, must_succeed: bool) -> String {
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(!must_succeed || output.status.success(), "{text}");
     text
-}
-
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

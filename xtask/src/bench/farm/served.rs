@@ -1,6 +1,6 @@
 //! The same farm behind a server: lists and searches through the REST API, and boot scripts as machines fetch them.
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use lab::free_port;
 use serde_json::Value;
 
 use super::{ASKED, FarmArguments};
@@ -40,7 +41,7 @@ const LISTS: &[(&str, &str)] = &[
 /// Where the server does not build, start or answer.
 pub(super) fn measure(folder: &Path, arguments: &FarmArguments) -> Result<Vec<Measure>> {
     let program = build_program()?;
-    let (iscsi, http) = (free_port()?, free_port()?);
+    let (iscsi, http) = (free_port(), free_port());
     let (shown, socket) = (folder.display(), folder.join("socket"));
     std::fs::create_dir_all(folder.join("boot"))?;
     for name in ["undionly.kpxe", "ipxe.efi"] {
@@ -153,8 +154,4 @@ fn ask(mut stream: impl Read + Write, path: &str) -> Result<String> {
 fn mac(number: u32) -> String {
     let [a, b, c, d] = number.to_be_bytes();
     format!("52:54:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
-}
-
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
