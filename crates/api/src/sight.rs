@@ -24,19 +24,15 @@ impl Sight {
     /// # Errors
     /// [`control::Code::Denied`] of who sees no device anywhere.
     pub(crate) fn of(caller: &Caller, control: &Control) -> Result<Self, ControlError> {
-        let in_the_farm = caller.may(Action::See, ObjectKind::Device, Place::Farm);
-        let sight = Self { caller: caller.clone(), snapshot: control.snapshot(), all: in_the_farm.is_ok() };
-        match in_the_farm {
-            Err(denied) if !sight.snapshot.collections().any(|collection| sight.collection(collection)) => {
-                Err(denied.into())
-            }
-            _ => Ok(sight),
-        }
+        let snapshot = control.snapshot();
+        let places = snapshot.collections().map(Place::of_collection);
+        caller.may_in_any(Action::See, ObjectKind::Device, places)?;
+        let all = caller.may(Action::See, ObjectKind::Device, Place::Farm).is_ok();
+        Ok(Self { caller: caller.clone(), snapshot, all })
     }
 
     fn collection(&self, collection: &Stored<Collection>) -> bool {
-        let place = Place::Collection(collection.site, collection.id);
-        self.caller.may(Action::See, ObjectKind::Device, place).is_ok()
+        self.caller.may(Action::See, ObjectKind::Device, Place::of_collection(collection)).is_ok()
     }
 
     fn known(&self, device: Option<&Stored<Device>>) -> bool {

@@ -95,6 +95,23 @@ impl Caller {
             }
         }
     }
+
+    /// Whether they may do it in the whole farm, or in at least one of these places.
+    ///
+    /// # Errors
+    /// [`Denied`], with the role that is missing in the whole farm.
+    pub fn may_in_any(
+        &self,
+        action: Action,
+        kind: ObjectKind,
+        places: impl IntoIterator<Item = Place>,
+    ) -> Result<(), Denied> {
+        let in_the_farm = self.may(action, kind, Place::Farm);
+        if in_the_farm.is_ok() || places.into_iter().any(|place| self.may(action, kind, place).is_ok()) {
+            return Ok(());
+        }
+        in_the_farm
+    }
 }
 
 /// A name that is written in this file.
@@ -137,5 +154,11 @@ mod tests {
         assert_eq!(caller.may(Action::Change, ObjectKind::Vdisk, Place::Site(site)), Ok(()));
         let denied = caller.may(Action::Change, ObjectKind::Vdisk, Place::Farm).unwrap_err();
         assert!(denied.to_string().contains("administrator in the whole farm"), "{denied}");
+        let (own, other) = (Place::Site(site), Place::Site(Id::new(2).unwrap()));
+        let in_any =
+            |places: &[Place]| caller.may_in_any(Action::Change, ObjectKind::Vdisk, places.iter().copied());
+        assert_eq!(in_any(&[other, own]), Ok(()));
+        assert_eq!(in_any(&[other]), Err(denied.clone()));
+        assert_eq!(in_any(&[]), Err(denied));
     }
 }

@@ -17,8 +17,8 @@ use axum::extract::{ConnectInfo, FromRequestParts as _, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
 use axum::routing::{MethodFilter, any_service, get, on};
+use control::Caller;
 use control::people::{Identity, Origin};
-use maud::Markup;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq as _;
 use tower::ServiceExt as _;
@@ -27,7 +27,6 @@ use crate::answer::{Answer, Page, cookie, guard, html, see_other};
 use crate::ask::{Ask, Refusal};
 use crate::fields::Fields;
 use crate::frame::{self, Theme};
-use crate::markup::disabled;
 use crate::said::Said;
 use crate::{Console, assets, pages, paths};
 
@@ -113,18 +112,14 @@ impl Visit {
         self.parameters.get(name).map_or("", String::as_str)
     }
 
+    /// Who looks, as the farm knows them.
+    pub(crate) fn caller(&self) -> Option<&Caller> {
+        self.who.as_ref().map(|who| &who.caller)
+    }
+
     /// What every form carries.
     pub(crate) fn token(&self) -> String {
         self.ask.secret.as_deref().map(form_token).unwrap_or_default()
-    }
-
-    /// A way to do something, or what stands in the way.
-    #[allow(clippy::unused_self, reason = "what is allowed is asked of a visit")]
-    pub(crate) fn button(&self, to: &str, label: &str, may: &Result<(), String>) -> Markup {
-        maud::html! { @match may {
-            Ok(()) => a.button href=(to) { (label) },
-            Err(why) => (disabled(label, why)),
-        } }
     }
 
     /// The address of this page with other fields behind the question mark.

@@ -10,7 +10,7 @@ use crate::answer::Page;
 use crate::ask::{Ask, Refusal};
 use crate::assets::path;
 use crate::door::Visit;
-use crate::markup::{name, token, visible};
+use crate::markup::{button, name, token, visible};
 use crate::pages::tasks;
 use crate::paths;
 use crate::said::Said;
@@ -98,8 +98,8 @@ impl Frame {
             here: format!("{}{}", visit.path, visit.query.query()),
             cancel: tasks::Cancel::of(visit),
             create: html! {
-                (visit.button("/devices/new", "+ Device", &visit.may_make(ObjectKind::Device))) " "
-                (visit.button("/vdisks/new", "+ vDisk", &visit.may_make(ObjectKind::Vdisk)))
+                (button("/devices/new", "+ Device", &visit.may_make(ObjectKind::Device))) " "
+                (button("/vdisks/new", "+ vDisk", &visit.may_make(ObjectKind::Vdisk)))
             },
         }
     }

@@ -99,6 +99,14 @@ pub(crate) fn link(to: &str, text: &str) -> Markup {
     html! { a href=(to) { (name(text)) } }
 }
 
+/// A way to do something, or what stands in the way.
+pub(crate) fn button(to: &str, label: &str, may: &Result<(), String>) -> Markup {
+    html! { @match may {
+        Ok(()) => a.button href=(to) { (label) },
+        Err(why) => (disabled(label, why)),
+    } }
+}
+
 /// A button that cannot be pressed, and what stands in the way. The focus comes to it all the same, so that whoever has no
 /// pointer is told as well.
 pub(crate) fn disabled(label: &str, why: &str) -> Markup {

@@ -1,6 +1,7 @@
 //! What somebody may do where, as the REST API asks it: of an object, in the place that it is in; of a new one, in each place
 //! that it could be made in.
-use farm::model::{Choice as _, Collection, CollectionId, Id, ObjectKind, StoreId, Stored};
+use control::Caller;
+use farm::model::{Choice as _, CollectionId, Id, ObjectKind, StoreId};
 use farm::rules::permission::{Action, Denied, Place, needed};
 use farm::snapshot::Snapshot;
 use serde_json::Value;
@@ -46,14 +47,14 @@ impl Within {
     }
 
     /// The place that a choice stands for; `None` was chosen: the farm.
-    fn place(self, snapshot: &Snapshot, chosen: Option<i64>) -> Place {
+    pub(crate) fn place(self, snapshot: &Snapshot, chosen: Option<i64>) -> Place {
         let Some(id) = chosen else { return Place::Farm };
         match self {
             Self::Farm => Place::Farm,
             Self::Site | Self::SiteOrFarm => Place::of_site(Id::new(id).ok()),
             Self::Collection => {
                 let collection = Id::new(id).ok().and_then(|id: CollectionId| snapshot.collection(id));
-                collection.map_or(Place::Farm, place_of_collection)
+                collection.map_or(Place::Farm, Place::of_collection)
             }
             Self::Store => {
                 let store = Id::new(id).ok().and_then(|id: StoreId| snapshot.store(id));
@@ -62,15 +63,13 @@ impl Within {
         }
     }
 
-    /// Whether there is a place to be chosen, but the farm, that fits.
-    fn any(self, snapshot: &Snapshot, fits: impl Fn(Place) -> bool) -> bool {
+    /// All places that there are to be chosen, but the farm.
+    fn places(self, snapshot: &Snapshot) -> Box<dyn Iterator<Item = Place> + '_> {
         match self {
-            Self::Farm => false,
-            Self::Site | Self::SiteOrFarm => snapshot.sites().any(|site| fits(Place::Site(site.id))),
-            Self::Collection => {
-                snapshot.collections().any(|collection| fits(place_of_collection(collection)))
-            }
-            Self::Store => snapshot.stores().any(|store| fits(Place::of_site(store.site))),
+            Self::Farm => Box::new(std::iter::empty()),
+            Self::Site | Self::SiteOrFarm => Box::new(snapshot.sites().map(|site| Place::Site(site.id))),
+            Self::Collection => Box::new(snapshot.collections().map(Place::of_collection)),
+            Self::Store => Box::new(snapshot.stores().map(|store| Place::of_site(store.site))),
         }
     }
 
@@ -84,25 +83,30 @@ impl Within {
     }
 }
 
-fn place_of_collection(collection: &Stored<Collection>) -> Place {
-    Place::Collection(collection.site, collection.id)
+/// Whether somebody may do this there; if not, why. `None`: nobody has logged in.
+pub(crate) fn may(
+    caller: Option<&Caller>,
+    action: Action,
+    kind: ObjectKind,
+    place: Place,
+) -> Result<(), String> {
+    let caller = caller.ok_or("nobody is logged in")?;
+    caller.may(action, kind, place).map_err(|denied| denied.to_string())
 }
 
 impl Visit {
     /// Whether whoever looks may do this there; if not, why.
     pub(crate) fn may(&self, action: Action, kind: ObjectKind, place: Place) -> Result<(), String> {
-        let Some(who) = &self.who else { return Err("nobody is logged in".to_owned()) };
-        who.caller.may(action, kind, place).map_err(|denied| denied.to_string())
+        may(self.caller(), action, kind, place)
     }
 
     /// Whether there is at least one place in which they may: in the whole farm, or where objects of the kind can lie.
     pub(crate) fn may_somewhere(&self, action: Action, kind: ObjectKind) -> Result<(), String> {
-        let within = Within::of(kind);
-        let fits = |place| self.may(action, kind, place).is_ok();
-        if fits(Place::Farm) || within.any(&self.console.control.snapshot(), fits) {
+        let (within, snapshot) = (Within::of(kind), self.console.control.snapshot());
+        let Some(who) = &self.who else { return self.may(action, kind, Place::Farm) };
+        if who.caller.may_in_any(action, kind, within.places(&snapshot)).is_ok() {
             return Ok(());
         }
-        let Some(who) = &self.who else { return self.may(action, kind, Place::Farm) };
         let role = needed(action, kind, Place::Farm).role.word();
         let (place, who) = (within.words().to_owned(), format!("user {}", who.user.name));
         Err(Denied::Role { role, place, who }.to_string())

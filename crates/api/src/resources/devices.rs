@@ -199,8 +199,7 @@ impl Resource for Devices {
     const PARAMETER: &'static str = "device";
 
     fn place(reader: &mut Reader<'_>, device: &Device) -> Result<Place, ControlError> {
-        let collection = reader.get(device.collection)?;
-        Ok(Place::Collection(collection.site, collection.id))
+        Ok(Place::of_collection(&reader.get(device.collection)?))
     }
 
     fn body(names: &mut Names, reader: &mut Reader<'_>, device: &Device) -> Result<DeviceBody, ControlError> {
@@ -401,16 +400,10 @@ fn import(asked: &Asked<'_>) -> Result<Reply, Problem> {
 
 /// Refuses those who may change devices nowhere; of the others each row tells where.
 fn changes_devices(caller: &Caller, control: &Control) -> Result<(), ControlError> {
-    let may = |place| caller.may(Action::Change, ObjectKind::Device, place);
     let snapshot = control.snapshot();
-    let mut places = snapshot
-        .sites()
-        .map(|site| Place::Site(site.id))
-        .chain(snapshot.collections().map(|collection| Place::Collection(collection.site, collection.id)));
-    match may(Place::Farm) {
-        Err(denied) if !places.any(|place| may(place).is_ok()) => Err(denied.into()),
-        _ => Ok(()),
-    }
+    let sites = snapshot.sites().map(|site| Place::Site(site.id));
+    let places = sites.chain(snapshot.collections().map(Place::of_collection));
+    Ok(caller.may_in_any(Action::Change, ObjectKind::Device, places)?)
 }
 
 fn export(asked: &Asked<'_>) -> Result<Reply, Problem> {

@@ -74,8 +74,7 @@ fn list(asked: &Asked<'_>) -> Result<Reply, Problem> {
         let mut items = Vec::new();
         for newcomer in &waiting {
             let Some(collection) = reader.find(newcomer.collection)? else { continue };
-            let place = Place::Collection(collection.site, collection.id);
-            if caller.may(Action::See, ObjectKind::Device, place).is_err() {
+            if caller.may(Action::See, ObjectKind::Device, Place::of_collection(&collection)).is_err() {
                 continue;
             }
             items.push(NewcomerAnswer {
@@ -101,8 +100,7 @@ fn waiting(asked: &Asked<'_>) -> Result<Newcomer, Problem> {
         Problem::not_found(format!("no machine with the MAC address {mac} waits at this server"))
     })?;
     asked.control().read(|reader| {
-        let collection = reader.get(newcomer.collection)?;
-        let place = Place::Collection(collection.site, collection.id);
+        let place = Place::of_collection(&reader.get(newcomer.collection)?);
         Ok(caller.may(Action::Change, ObjectKind::Device, place)?)
     })?;
     Ok(newcomer)

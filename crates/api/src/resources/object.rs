@@ -238,7 +238,7 @@ pub(crate) fn seen<R: Resource>(
         }
     }
     for collection in reader.all::<Collection>()? {
-        if caller.may(Action::See, kind::<R>(), Place::Collection(collection.site, collection.id)).is_ok() {
+        if caller.may(Action::See, kind::<R>(), Place::of_collection(&collection)).is_ok() {
             visible.collections.push(collection);
         }
     }

@@ -58,11 +58,19 @@ impl std::fmt::Display for BadTable {
 #[derive(Default)]
 struct Known {
     sites: HashMap<String, SiteId>,
-    collections: HashMap<(SiteId, String), Stored<Collection>>,
+    collections: HashMap<(SiteId, String), CollectionId>,
+    places: HashMap<CollectionId, Place>,
     stores: HashMap<StoreId, String>,
     vdisks: HashMap<String, Vec<(StoreId, VdiskId)>>,
     templates: HashMap<CollectionId, DeviceProfile>,
     imported: Imported,
+}
+
+impl Known {
+    fn add(&mut self, collection: &Stored<Collection>) {
+        self.collections.insert((collection.site, collection.name.folded()), collection.id);
+        self.places.insert(collection.id, Place::of_collection(collection));
+    }
 }
 
 /// Why a row cannot be imported: its column, and why.
@@ -142,12 +150,13 @@ impl Change<'_> {
             let why = format!("device {} is there already; to change it, allow updates", row.name);
             return Err(("name", why).into());
         }
-        if let Some(old) = &old {
-            self.may_change(old.collection, "name", may)?;
+        let was = old.as_ref().map(|old| old.collection);
+        if let Some(was) = was {
+            may_change(was, "name", may, known)?;
         }
         let place = self.place(row, options, may, known)?;
-        if let Some(place) = place {
-            self.may_change(place, "collection", may)?;
+        if let Some(place) = place.filter(|place| Some(*place) != was) {
+            may_change(place, "collection", may, known)?;
         }
         let Some(old) = old else {
             let place = place.ok_or(("collection", "a new device needs a collection".to_owned()))?;
@@ -184,7 +193,7 @@ impl Change<'_> {
         let Some(site) = &row.site else {
             let mut found = known.collections.iter().filter(|((_, other), _)| *other == key);
             return match (found.next(), found.next()) {
-                (Some((_, collection)), None) => Ok(Some(collection.id)),
+                (Some((_, collection)), None) => Ok(Some(*collection)),
                 (None, _) => Err(("collection", format!("no site has a collection {name}")).into()),
                 (Some(_), Some(_)) => {
                     Err(("site", format!("several sites have a collection {name}: name the site")).into())
@@ -193,8 +202,8 @@ impl Change<'_> {
         };
         let id =
             *known.sites.get(&site.folded()).ok_or_else(|| ("site", format!("there is no site {site}")))?;
-        if let Some(collection) = known.collections.get(&(id, key.clone())) {
-            return Ok(Some(collection.id));
+        if let Some(collection) = known.collections.get(&(id, key)) {
+            return Ok(Some(*collection));
         }
         if !options.make_collections {
             let why =
@@ -207,20 +216,8 @@ impl Change<'_> {
         let new = Collection::plain(name, site, description);
         let collection = self.create(new)?;
         known.imported.collections = known.imported.collections.saturating_add(1);
-        let id = collection.id;
-        known.collections.insert((site, key), collection);
-        Ok(Some(id))
-    }
-
-    /// Refuses a row that is about a device of a collection in which its devices may not be changed.
-    fn may_change(
-        &mut self,
-        collection: CollectionId,
-        column: &'static str,
-        may: MayChange<'_>,
-    ) -> Result<(), RowError> {
-        let place = Place::Collection(self.get(collection)?.site, collection);
-        Ok(may(ObjectKind::Device, place).map_err(|denied| (column, denied.to_string()))?)
+        known.add(&collection);
+        Ok(Some(collection.id))
     }
 
     fn template(&mut self, place: CollectionId, known: &mut Known) -> Result<DeviceProfile, RowError> {
@@ -244,7 +241,7 @@ impl Reader<'_> {
             known.sites.insert(site.name.folded(), site.id);
         }
         for collection in self.all::<Collection>()? {
-            known.collections.insert((collection.site, collection.name.folded()), collection);
+            known.add(&collection);
         }
         for store in self.all::<Store>()? {
             known.stores.insert(store.id, store.name.folded());
@@ -289,6 +286,17 @@ impl Reader<'_> {
             }
         }
     }
+}
+
+/// Refuses a row that is about a device of a collection in which its devices may not be changed.
+fn may_change(
+    collection: CollectionId,
+    column: &'static str,
+    may: MayChange<'_>,
+    known: &Known,
+) -> Result<(), RowError> {
+    let place = known.places.get(&collection).copied().unwrap_or(Place::Farm);
+    Ok(may(ObjectKind::Device, place).map_err(|denied| (column, denied.to_string()))?)
 }
 
 fn blank(row: &DeviceRow, collection: CollectionId, profile: DeviceProfile) -> Result<Device, RowError> {

@@ -3,7 +3,9 @@
 //! A user has roles, each in the farm, in a site or in a collection; a role holds in everything inside. A token narrows
 //! what its user may do, and never widens it. What an action needs follows from the kind of its object ([`needed`]);
 //! whether somebody has it is one comparison ([`check`]).
-use crate::model::{Choice, CollectionId, ObjectKind, Role, Scope, SiteId, Timestamp, Token, User};
+use crate::model::{
+    Choice, Collection, CollectionId, ObjectKind, Role, Scope, SiteId, Stored, Timestamp, Token, User,
+};
 
 /// What somebody wants to do with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +34,12 @@ impl Place {
     #[must_use]
     pub fn of_site(site: Option<SiteId>) -> Self {
         site.map_or(Self::Farm, Self::Site)
+    }
+
+    /// Of what belongs to a collection.
+    #[must_use]
+    pub fn of_collection(collection: &Stored<Collection>) -> Self {
+        Self::Collection(collection.site, collection.id)
     }
 }
 

@@ -29,7 +29,7 @@ impl LogIns for MenuLogIns {
         let snapshot = self.farm.snapshot();
         let collection = snapshot.device(device).and_then(|device| snapshot.collection(device.collection));
         let collection = collection.ok_or("the device is gone")?;
-        let place = Place::Collection(collection.site, collection.id);
+        let place = Place::of_collection(collection);
         identity.caller.may(Action::Operate, ObjectKind::Device, place).map_err(|denied| denied.to_string())
     }
 }

@@ -16,7 +16,9 @@ use crate::ask::Refusal;
 use crate::boot::Boot;
 use crate::door::{Route, Visit};
 use crate::fields::encode;
-use crate::markup::{badge, disabled, link, milliseconds, moment, name, status_badge, token, visible};
+use crate::markup::{
+    badge, button, disabled, link, milliseconds, moment, name, status_badge, token, visible,
+};
 use crate::paths;
 use crate::rates::{DeviceRates, series};
 use crate::wire::Device;
@@ -86,10 +88,7 @@ fn whole(data: &Data, path: &str) -> Markup {
                 @if device.disabled { " " (badge("calm", "disabled")) } }
             @if let Some(description) = &device.description { p { (visible(description)) } }
             div.actions {
-                @match &data.may_change {
-                    Ok(()) => a.button href=(format!("/devices/{}/edit", device.id)) { "Edit" },
-                    Err(why) => (disabled("Edit", why)),
-                }
+                (button(&format!("/devices/{}/edit", device.id), "Edit", &data.may_change))
                 (buttons(data))
             }
             (last_day(data.boots.as_deref().unwrap_or_default()))

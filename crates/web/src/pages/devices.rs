@@ -20,7 +20,7 @@ use crate::boot::Boot;
 use crate::commands;
 use crate::door::{Route, Visit, next};
 use crate::fields::{Fields, encode};
-use crate::markup::{badge, disabled, link, name, same_as, several, status_badge, token, visible};
+use crate::markup::{badge, button, disabled, link, name, same_as, several, status_badge, token, visible};
 use crate::paths;
 use crate::said::Said;
 use crate::wire::{Device, List, Named};
@@ -219,7 +219,7 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
     let data = Data::of(&visit).await?;
     let body = html! {
         h1 { "Devices" }
-        p.actions { (visit.button("/devices/new", "New device", &visit.may_make(ObjectKind::Device))) (visit.button("/devices/import", "Devices from a table", &super::devices_import::may(&visit))) a.button href="/devices/export" { "Export" } }
+        p.actions { (button("/devices/new", "New device", &visit.may_make(ObjectKind::Device))) (button("/devices/import", "Devices from a table", &super::devices_import::may(&visit))) a.button href="/devices/export" { "Export" } }
         (filters(&data))
         // Outside of what renews itself: it is read out once.
         @if let Some(bad) = &data.bad_filter { p.said.bad role="alert" { "The filter means nothing: " (visible(bad)) } }

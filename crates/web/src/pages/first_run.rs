@@ -9,7 +9,7 @@ use crate::answer::{Answer, Page};
 use crate::ask::{Ask, Refusal};
 use crate::commands;
 use crate::door::{Route, Visit};
-use crate::markup::{badge, same_as, several, token, visible};
+use crate::markup::{badge, button, same_as, several, token, visible};
 use crate::paths;
 use crate::said::Said;
 use crate::wire::{List, Named};
@@ -38,7 +38,7 @@ impl Data<'_> {
     fn send(&self, label: &str, done: bool, may: &Result<(), String>) -> Markup {
         match may {
             Ok(()) => html! { button.primary[!done] { (label) } },
-            denied => self.visit.button("", label, denied),
+            denied => button("", label, denied),
         }
     }
 }
@@ -125,8 +125,8 @@ fn farm_form(data: &Data<'_>) -> Markup {
 
 fn place_links(data: &Data<'_>) -> Markup {
     html! { p {
-        @if data.sites.is_empty() { (data.visit.button("/sites/new", "New site", &data.visit.may_make(ObjectKind::Site))) " " } @else { (several(data.sites.len() as u64, "site")) ", " }
-        @if data.servers.is_empty() { (data.visit.button("/servers/new", "New server", &data.visit.may_make(ObjectKind::Server))) } @else { (several(data.servers.len() as u64, "server")) }
+        @if data.sites.is_empty() { (button("/sites/new", "New site", &data.visit.may_make(ObjectKind::Site))) " " } @else { (several(data.sites.len() as u64, "site")) ", " }
+        @if data.servers.is_empty() { (button("/servers/new", "New server", &data.visit.may_make(ObjectKind::Server))) } @else { (several(data.servers.len() as u64, "server")) }
     } }
 }
 
@@ -169,7 +169,7 @@ fn device_links(data: &Data<'_>) -> Markup {
     html! {
         @if data.devices > 0 { p { a href=(paths::DEVICES) { (several(data.devices, "device")) } } }
         @if data.collections == 0 { p { "They take a collection first." } }
-        @else { p { (data.visit.button("/devices/new", "New device", &data.visit.may_make(ObjectKind::Device))) " " (data.visit.button("/devices/import", "Devices from a table", &super::devices_import::may(data.visit))) } }
+        @else { p { (button("/devices/new", "New device", &data.visit.may_make(ObjectKind::Device))) " " (button("/devices/import", "Devices from a table", &super::devices_import::may(data.visit))) } }
     }
 }
 

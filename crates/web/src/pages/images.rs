@@ -11,7 +11,7 @@ use crate::answer::{Answer, Page, json as json_answer};
 use crate::ask::Refusal;
 use crate::door::{Route, Visit};
 use crate::fields::{Fields, encode};
-use crate::markup::{badge, bytes, name, same_as, several, token, visible};
+use crate::markup::{badge, button, bytes, name, same_as, several, token, visible};
 use crate::paths;
 use crate::rights::or_refuse;
 use crate::said::Said;
@@ -43,7 +43,7 @@ pub(super) fn ways(visit: &Visit, here: &str) -> Markup {
     let may = visit.may_make(ObjectKind::Vdisk);
     let ways = [("/vdisks/new", "An empty disk"), (UPLOAD, "Upload an image"), (ADOPT, "Images in a store")];
     html! { ul.ways aria-label="How the vDisk comes to be" { @for (to, label) in ways {
-        li { @match &may { Ok(()) => a.button href=(to) aria-current=[(to == here).then_some("page")] { (label) }, denied => (visit.button(to, label, denied)) } }
+        li { @match &may { Ok(()) => a.button href=(to) aria-current=[(to == here).then_some("page")] { (label) }, denied => (button(to, label, denied)) } }
     } } }
 }
 

@@ -10,7 +10,7 @@ use crate::ask::Refusal;
 use crate::commands;
 use crate::door::{Route, Visit};
 use crate::fields::encode;
-use crate::markup::{badge, link, moment, name, same_as, several, token, visible};
+use crate::markup::{badge, button, link, moment, name, same_as, several, token, visible};
 use crate::paths;
 use crate::said::Said;
 use crate::wire::Lock;
@@ -89,7 +89,7 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
     let body = html! {
         div.live hx-get=(visit.path) hx-select=".live" hx-trigger="hw:change from:body, every 10s" hx-swap="outerHTML" {
             h1 { "Lock " (lock.fence) }
-            div.actions { (visit.button(&to_break(&lock), "Break…", &may)) }
+            div.actions { (button(&to_break(&lock), "Break…", &may)) }
             section.panel { (facts(&lock)) }
             (kept_out(&lock))
         }
@@ -114,7 +114,7 @@ fn dialog(visit: &Visit, lock: &Lock, failed: Option<&Refusal>) -> Answer {
             (token(&visit.token()))
             label { "Why? The audit keeps it" input name="reason" required maxlength="250" value=(visit.form.get("reason")) aria-invalid=[failed.map(|_| "true")]; }
             span.buttons { a.button href=(LIST) autofocus { "Cancel" } " "
-                @match may_break(visit, lock) { Ok(()) => button.danger { "Break the lock" }, denied => (visit.button("", "Break the lock", &denied)) } }
+                @match may_break(visit, lock) { Ok(()) => button.danger { "Break the lock" }, denied => (button("", "Break the lock", &denied)) } }
         }
         (same_as(&commands::break_lock(lock.fence)))
     } };

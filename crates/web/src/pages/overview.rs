@@ -17,7 +17,7 @@ use crate::boot::Boot;
 use crate::door::{Route, Visit};
 use crate::fields::Fields;
 use crate::markup::{
-    badge, bytes, count, gauge, link, milliseconds, name, several, status_badge, status_tone, visible,
+    badge, button, bytes, count, gauge, link, milliseconds, name, several, status_badge, status_tone, visible,
 };
 use crate::paths;
 use crate::rates::series;
@@ -358,7 +358,7 @@ fn locks(visit: &Visit, data: &Data) -> Markup {
                     @if lock.keeps_out > SHOWN as u64 { a href=(super::locks::page_of(lock)) { (several(lock.keeps_out, "device")) " in all" } br; }
                     @for task in refused.iter().take(SHOWN) { (badge("bad", "refused")) " " a href=(paths::task(task.id)) { (task.kind) " " (task.id) } " of " (name(&task.actor)) ", " (crate::markup::moment(task.ended_at.as_deref().unwrap_or(&task.made_at))) br; }
                     @if refused.is_empty() && lock.keeps_out == 0 { "nobody so far" } }
-                td { (visit.button(&super::locks::to_break(lock), "Break…", &super::locks::may_break(visit, lock))) }
+                td { (button(&super::locks::to_break(lock), "Break…", &super::locks::may_break(visit, lock))) }
             } } }
         }
     } }

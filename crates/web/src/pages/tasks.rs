@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::http::Method;
 use control::Caller;
 use farm::model::{Id, ObjectKind};
-use farm::rules::permission::{Action, Place};
+use farm::rules::permission::Action;
 use farm::snapshot::Snapshot;
 use maud::{Markup, html};
 
@@ -15,6 +15,7 @@ use crate::door::{Route, Visit};
 use crate::fields::Fields;
 use crate::markup::{badge, bytes, disabled, link, moment, several, span, token, visible};
 use crate::paths;
+use crate::rights::{Within, may};
 use crate::said::Said;
 use crate::wire::{List, Log, Task};
 
@@ -123,18 +124,20 @@ pub(crate) struct Cancel {
 
 impl Cancel {
     pub(crate) fn of(visit: &Visit) -> Self {
-        let caller = visit.who.as_ref().map(|who| who.caller.clone());
-        Self { caller, snapshot: visit.console.control.snapshot(), form_token: visit.token() }
+        Self {
+            caller: visit.caller().cloned(),
+            snapshot: visit.console.control.snapshot(),
+            form_token: visit.token(),
+        }
     }
 
     /// Whether they may, as the API decides: where the vDisk is.
     fn may(&self, task: &Task) -> Result<(), String> {
         let vdisk = task.vdisk.as_ref().and_then(|vdisk| Id::new(vdisk.id).ok());
         let vdisk = vdisk.and_then(|id| self.snapshot.vdisk(id));
-        let store = vdisk.and_then(|vdisk| self.snapshot.store(vdisk.vdisk.store));
-        let place = Place::of_site(store.and_then(|store| store.site));
-        let Some(caller) = &self.caller else { return Err("nobody is logged in".to_owned()) };
-        caller.may(Action::Operate, ObjectKind::Task, place).map_err(|denied| denied.to_string())
+        let store = vdisk.map(|vdisk| vdisk.vdisk.store.get());
+        let place = Within::Store.place(&self.snapshot, store);
+        may(self.caller.as_ref(), Action::Operate, ObjectKind::Task, place)
     }
 
     fn button(&self, task: &Task) -> Markup {

@@ -15,7 +15,7 @@ use crate::commands;
 use crate::conflict::{self, LastChange};
 use crate::door::{Route, Visit};
 use crate::fields::{Fields, encode};
-use crate::markup::{badge, bytes, link, moment, name, same_as, several, token, visible};
+use crate::markup::{badge, button, bytes, link, moment, name, same_as, several, token, visible};
 use crate::paths;
 use crate::rights::or_refuse;
 use crate::said::Said;
@@ -107,7 +107,7 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
     let space = VdiskSpace::of(&visit.ask, &data.vdisk.id.to_string()).await.ok();
     let vdisk = &data.vdisk;
     let may = data.may(&visit);
-    let act = |what: &str, label: &str| visit.button(&to(vdisk.id, what, None), label, &may);
+    let act = |what: &str, label: &str| button(&to(vdisk.id, what, None), label, &may);
     let body = html! {
         div.live hx-get=(visit.here_with("", "")) hx-select=".live" hx-trigger="hw:change from:body, hw:boot from:body" hx-swap="outerHTML" {
             h1 { (name(&vdisk.name)) " " @if vdisk.disabled { (badge("calm", "disabled")) " " } @if vdisk.mode == "private" { (badge("warn", "private")) } }
@@ -117,7 +117,7 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
                 (act("new", "New version…")) (act("merge-updates", "Merge updates…")) (act("merge-base", "Merge to a new base…"))
                 @if vdisk.held_at.is_some() { (act("release", "Release the hold…")) }
                 (act("delete-obsolete", "Delete obsolete versions…"))
-                (visit.button(&format!("/vdisks/{}/edit", vdisk.id), "Edit", &may)) (visit.button(&format!("/vdisks/{}/delete", vdisk.id), "Delete…", &may))
+                (button(&format!("/vdisks/{}/edit", vdisk.id), "Edit", &may)) (button(&format!("/vdisks/{}/delete", vdisk.id), "Delete…", &may))
             }
             @if let Some(held) = vdisk.held_at { p.said { "Production devices are held at version " b { (held) } ", whatever is newer." } }
             (facts(&data, space.as_ref()))
@@ -162,8 +162,7 @@ fn facts(data: &Data, space: Option<&VdiskSpace>) -> Markup {
 fn version_panel(visit: &Visit, data: &Data, space: Option<&VdiskSpace>, version: &Version) -> Markup {
     let runners = data.runners(Some(version.number));
     let may = data.may(visit);
-    let act =
-        |what: &str, label: &str| visit.button(&to(data.vdisk.id, what, Some(version.number)), label, &may);
+    let act = |what: &str, label: &str| button(&to(data.vdisk.id, what, Some(version.number)), label, &may);
     let newest = data.newest() == Some(version.number);
     html! { section.panel {
         h3 { "Version " (version.number) " " (access(&version.access)) " "

@@ -12,7 +12,7 @@ use crate::ask::Refusal;
 use crate::commands;
 use crate::door::{Route, Visit};
 use crate::fields::Fields;
-use crate::markup::{badge, bytes, link, name, same_as, several, token, visible};
+use crate::markup::{badge, button, bytes, link, name, same_as, several, token, visible};
 use crate::paths;
 use crate::rights::or_refuse;
 use crate::said::Said;
@@ -70,7 +70,7 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
             label.wide { "Filter" input name="filter" value=(visit.query.get("filter")) placeholder=r#"store = images and mode = standard"#; }
             span.buttons { button.primary { "Filter" } " " a.button href=(paths::VDISKS) { "Clear" } }
         }
-        p.small { (several(vdisks.total, "vDisk")) " " (visit.button("/vdisks/new", "New vDisk", &visit.may_make(ObjectKind::Vdisk))) " " a href=(format!("/vdisks/export{}", Fields::from([("filter", visit.query.get("filter"))]).query())) { "Export" } }
+        p.small { (several(vdisks.total, "vDisk")) " " (button("/vdisks/new", "New vDisk", &visit.may_make(ObjectKind::Vdisk))) " " a href=(format!("/vdisks/export{}", Fields::from([("filter", visit.query.get("filter"))]).query())) { "Export" } }
         div.table #vdisks hx-get=(visit.here_with("", "")) hx-select="#vdisks" hx-trigger="hw:change from:body, hw:boot from:body" hx-swap="outerHTML" {
             table { thead { tr { th { "Name" } th { "Store" } th { "Versions" } th { "Disk" } th { "Files" } th { "Running" } th { "Write cache" } } }
                 tbody { @for vdisk in &vdisks.items { (row(vdisk, summaries.get(&vdisk.id), runs(vdisk))) } } }

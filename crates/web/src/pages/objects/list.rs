@@ -11,7 +11,7 @@ use crate::ask::Refusal;
 use crate::commands;
 use crate::door::Visit;
 use crate::fields::{Fields, encode};
-use crate::markup::{link, name, same_as, several, visible};
+use crate::markup::{button, link, name, same_as, several, visible};
 use crate::paths;
 use crate::wire::List;
 
@@ -79,7 +79,7 @@ fn new_button(visit: &Visit, kind: &Kind) -> Markup {
         return html! {};
     }
     let to = format!("/{}/new", kind.path);
-    visit.button(&to, &format!("New {}", kind.one), &visit.may_make(kind.object))
+    button(&to, &format!("New {}", kind.one), &visit.may_make(kind.object))
 }
 
 fn table(visit: &Visit, kind: &Kind, sort: &str, found: &List<Value>) -> Markup {
@@ -134,8 +134,8 @@ pub(super) async fn one(visit: Visit) -> Result<Answer, Refusal> {
     let body = html! {
         h1 { (name(&title)) " " span.small { (kind.one) } }
         @if !kind.fields.is_empty() { div.actions {
-            (visit.button(&format!("/{}/{id}/edit", kind.path), "Edit", &may))
-            (visit.button(&format!("/{}/{id}/delete", kind.path), "Delete…", &may))
+            (button(&format!("/{}/{id}/edit", kind.path), "Edit", &may))
+            (button(&format!("/{}/{id}/delete", kind.path), "Delete…", &may))
             @if kind.object == ObjectKind::Server && id == visit.console.control.server().get() { a.button href=(paths::SETTINGS) { "Settings" } " " a.button href=(paths::DOCTOR) { "Doctor" } }
         } }
         @if let Some(more) = &more { (more) }
