@@ -7,14 +7,14 @@
 //! bounded number of events; the feeder waits for it, and news waits in the catalogue.
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body as HttpBody, Bytes, HttpBody as BodyTrait};
 use axum::http::{Response, StatusCode, header};
 use control::people::Origin;
-use control::{Caller, Code, ControlError, Notice, Notices};
+use control::{Caller, Code, Control, ControlError, Notice, Notices};
 use farm::catalogue::ListQuery;
 use farm::filter::{Filter, Operator, Term};
 use farm::model::{AuditEntry, ChangeNumber, ObjectKind, Task, TaskId};
@@ -23,6 +23,7 @@ use hyper::body::Frame;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
+use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::Api;
 use crate::asked::Asked;
@@ -69,25 +70,49 @@ pub(crate) fn all() -> Vec<Operation> {
 /// Who listens.
 struct Listener {
     api: Arc<Api>,
-    caller: Caller,
     /// What they were let in by, to be looked at again; `None`: root on this server.
     shown: Option<(String, Origin)>,
-    /// Whether they may hear of users, roles and tokens.
-    people: bool,
+    /// As they were looked at last.
+    rights: Mutex<Rights>,
     sender: mpsc::Sender<Bytes>,
+}
+
+/// What somebody may hear of.
+struct Rights {
+    caller: Caller,
+    /// Of devices, and so of their boots: as far as the farm has not changed since.
+    sight: Sight,
+}
+
+impl Rights {
+    fn of(caller: &Caller, control: &Control) -> Result<Self, ControlError> {
+        Ok(Self { caller: caller.clone(), sight: Sight::of(caller, control)? })
+    }
+
+    /// What they see in the farm as it is now.
+    fn sight(&mut self, control: &Control) -> &Sight {
+        let snapshot = control.snapshot();
+        if !self.sight.is_of(&snapshot) {
+            self.sight = Sight::at(&self.caller, snapshot);
+        }
+        &self.sight
+    }
+
+    /// Whether they may hear of users, roles and tokens.
+    fn people(&self) -> bool {
+        self.caller.may(Action::See, ObjectKind::User, Place::Farm).is_ok()
+    }
 }
 
 /// The listener is gone, or is to go.
 struct Gone;
 
 fn listener(asked: &Asked<'_>) -> Result<(Listener, mpsc::Receiver<Bytes>), Problem> {
-    let caller = asked.caller()?.clone();
-    Sight::of(&caller, asked.control())?;
-    let people = caller.may(Action::See, ObjectKind::User, Place::Farm).is_ok();
+    let rights = Mutex::new(Rights::of(asked.caller()?, asked.control())?);
     let identity = asked.who.as_ref().and_then(|who| who.identity.as_ref());
     let shown = identity.map(|(_, shown)| (shown.clone(), asked.origin.clone()));
     let (sender, receiver) = mpsc::channel(QUEUE);
-    Ok((Listener { api: Arc::clone(asked.api), caller, shown, people, sender }, receiver))
+    Ok((Listener { api: Arc::clone(asked.api), shown, rights, sender }, receiver))
 }
 
 /// An answer of what comes, as long as a place among the listeners is free.
@@ -140,11 +165,16 @@ async fn follow_boots(listener: &Listener) -> Result<(), Gone> {
     let mut boots = listener.api.live.follow(Requests::UntilTheEnd);
     let mut stopping = listener.api.stopping.clone();
     listener.boots_under_way().await?;
+    let mut look_again = every_heartbeat();
     while !*stopping.borrow_and_update() {
         let boot = tokio::select! {
             boot = boots.recv() => boot,
             () = listener.sender.closed() => return Err(Gone),
             _ = stopping.changed() => return Ok(()),
+            _ = look_again.tick() => {
+                listener.look_again().await?;
+                continue;
+            }
         };
         match boot {
             Some(Followed::Boot(boot)) => listener.line(&boot).await?,
@@ -194,15 +224,13 @@ async fn feed(
     let mut presences = listener.api.live.follow_presence();
     let (mut boots_go_on, mut presences_go_on) = (true, true);
     let mut stopping = listener.api.stopping.clone();
-    let mut heartbeat = tokio::time::interval(HEARTBEAT);
-    heartbeat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    heartbeat.tick().await;
+    let mut heartbeat = every_heartbeat();
     while !*stopping.borrow_and_update() {
         tokio::select! {
             () = listener.sender.closed() => return Err(Gone),
             _ = stopping.changed() => {}
             _ = heartbeat.tick() => {
-                listener.still_may().await?;
+                listener.look_again().await?;
                 // As an event, since comments are kept from pages: one that hears nothing knows that it is cut off.
                 listener.send("alive", None, &json!({})).await?;
             }
@@ -232,10 +260,22 @@ async fn feed(
     Ok(())
 }
 
+/// Ticks from one heartbeat after now on.
+fn every_heartbeat() -> Interval {
+    let mut heartbeat = tokio::time::interval(HEARTBEAT);
+    heartbeat.reset();
+    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    heartbeat
+}
+
 impl Listener {
+    fn rights(&self) -> MutexGuard<'_, Rights> {
+        self.rights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether the listener sees something, as the farm is now.
     fn sees(&self, what: impl FnOnce(&Sight) -> bool) -> bool {
-        Sight::of(&self.caller, &self.api.control).is_ok_and(|sight| what(&sight))
+        what(self.rights().sight(&self.api.control))
     }
 
     async fn comment(&self, text: &str) -> Result<(), Gone> {
@@ -274,7 +314,8 @@ impl Listener {
                 *told = entry.number;
                 let of_people =
                     matches!(entry.kind, ObjectKind::User | ObjectKind::Grant | ObjectKind::Token);
-                let sees = if of_people { self.people } else { self.sees(|sight| sight.change(&entry)) };
+                let sees =
+                    if of_people { self.rights().people() } else { self.sees(|sight| sight.change(&entry)) };
                 if sees {
                     let number = entry.number;
                     self.send("change", Some(number), &change(&entry)).await?;
@@ -300,18 +341,18 @@ impl Listener {
         }
     }
 
-    /// Whether who listens would still be let in.
-    async fn still_may(&self) -> Result<(), Gone> {
+    /// Looks again at who listens: whether they would still be let in, and what they may hear of from now on.
+    async fn look_again(&self) -> Result<(), Gone> {
         let Some((shown, origin)) = self.shown.clone() else { return Ok(()) };
         let identity = self.waiting(move |api| api.people.identify(&api.control, &shown, &origin)).await?;
-        let may = |caller: &Caller| Sight::of(caller, &self.api.control).is_ok();
-        match identity {
-            Some(identity) if may(&identity.caller) => Ok(()),
-            _ => {
-                tracing::info!(user = %self.caller.actor().user, "a listener may not listen any more");
-                Err(Gone)
-            }
-        }
+        let rights = identity.and_then(|identity| Rights::of(&identity.caller, &self.api.control).ok());
+        let mut known = self.rights();
+        let Some(rights) = rights else {
+            tracing::info!(user = %known.caller.actor().user, "a listener may not listen any more");
+            return Err(Gone);
+        };
+        *known = rights;
+        Ok(())
     }
 
     /// What waits for the database, off the threads that drive connections. While it cannot be reached, nothing is told.

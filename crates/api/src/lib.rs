@@ -63,6 +63,7 @@ use live::Live;
 pub use driver::{Door, router};
 pub use openapi::document;
 pub use problem::ErrorAnswer;
+pub use sight::Sight;
 
 /// What the answers are made of.
 pub struct Api {

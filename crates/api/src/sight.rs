@@ -1,21 +1,21 @@
 //! Which devices somebody sees of what the running server tells: its own those who look after a site or a collection, all
 //! of them those who look after the farm.
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use control::{Caller, Control, ControlError};
-use farm::model::{AuditEntry, Collection, Device, DeviceId, DeviceName, ObjectKind, Stored};
+use farm::model::{AuditEntry, CollectionId, Device, DeviceId, DeviceName, Id, ObjectKind, Stored};
 use farm::rules::permission::{Action, Place};
 use farm::snapshot::Snapshot;
 use serde_json::Value;
 
 use crate::live::PresenceChange;
 
-/// What somebody sees at one moment.
-pub(crate) struct Sight {
-    caller: Caller,
+/// What somebody sees in the farm as it is at one moment.
+pub struct Sight {
     snapshot: Arc<Snapshot>,
-    /// Whether that is everything.
-    pub(crate) all: bool,
+    /// The collections whose devices are seen; `None`: everything is.
+    collections: Option<HashSet<CollectionId>>,
 }
 
 impl Sight {
@@ -23,25 +23,46 @@ impl Sight {
     ///
     /// # Errors
     /// [`control::Code::Denied`] of who sees no device anywhere.
-    pub(crate) fn of(caller: &Caller, control: &Control) -> Result<Self, ControlError> {
-        let snapshot = control.snapshot();
-        let places = snapshot.collections().map(Place::of_collection);
-        caller.may_in_any(Action::See, ObjectKind::Device, places)?;
-        let all = caller.may(Action::See, ObjectKind::Device, Place::Farm).is_ok();
-        Ok(Self { caller: caller.clone(), snapshot, all })
+    pub fn of(caller: &Caller, control: &Control) -> Result<Self, ControlError> {
+        let sight = Self::at(caller, control.snapshot());
+        if sight.collections.as_ref().is_some_and(HashSet::is_empty) {
+            caller.may(Action::See, ObjectKind::Device, Place::Farm)?;
+        }
+        Ok(sight)
     }
 
-    fn collection(&self, collection: &Stored<Collection>) -> bool {
-        self.caller.may(Action::See, ObjectKind::Device, Place::of_collection(collection)).is_ok()
+    /// What a caller sees of this, which may be nothing.
+    pub(crate) fn at(caller: &Caller, snapshot: Arc<Snapshot>) -> Self {
+        let sees = |place| caller.may(Action::See, ObjectKind::Device, place).is_ok();
+        let collections = (!sees(Place::Farm)).then(|| {
+            let seen = snapshot.collections().filter(|collection| sees(Place::of_collection(collection)));
+            seen.map(|collection| collection.id).collect()
+        });
+        Self { snapshot, collections }
+    }
+
+    /// Whether that is of this snapshot.
+    pub(crate) fn is_of(&self, snapshot: &Arc<Snapshot>) -> bool {
+        Arc::ptr_eq(&self.snapshot, snapshot)
+    }
+
+    /// Whether that is everything.
+    #[must_use]
+    pub const fn all(&self) -> bool {
+        self.collections.is_none()
+    }
+
+    fn collection(&self, collection: CollectionId) -> bool {
+        self.collections.as_ref().is_none_or(|seen| seen.contains(&collection))
     }
 
     fn known(&self, device: Option<&Stored<Device>>) -> bool {
-        let collection = device.and_then(|device| self.snapshot.collection(device.collection));
-        self.all || collection.is_some_and(|collection| self.collection(collection))
+        self.all() || device.is_some_and(|device| self.collection(device.collection))
     }
 
     /// Whether the device of this name is among what is seen. One that nobody knows any more is seen by those who see all.
-    pub(crate) fn device(&self, name: &str) -> bool {
+    #[must_use]
+    pub fn device(&self, name: &str) -> bool {
         self.known(self.snapshot.device_named(name))
     }
 
@@ -53,24 +74,23 @@ impl Sight {
 
     /// Whether a boot is one of a device that is seen.
     pub(crate) fn boot(&self, boot: &Value) -> bool {
-        self.all || boot.get("device").and_then(Value::as_str).is_some_and(|name| self.device(name))
+        self.all() || boot.get("device").and_then(Value::as_str).is_some_and(|name| self.device(name))
     }
 
     /// Whether that a device came or went is to be heard of.
     pub(crate) fn presence(&self, change: &PresenceChange) -> bool {
-        self.all || self.device(&change.device)
+        self.all() || self.device(&change.device)
     }
 
     /// Whether a change is to be heard of. Of what has places, what is gone has none any more.
     pub(crate) fn change(&self, entry: &AuditEntry) -> bool {
-        let is = |id: i64| id == entry.object;
         match entry.kind {
-            _ if self.all => true,
-            ObjectKind::Device => self.known(self.snapshot.devices().find(|device| is(device.id.get()))),
-            ObjectKind::Collection => {
-                let mut all = self.snapshot.collections();
-                all.any(|collection| is(collection.id.get()) && self.collection(collection))
+            _ if self.all() => true,
+            ObjectKind::Device => {
+                let id = Id::new(entry.object).ok();
+                id.is_some_and(|id: DeviceId| self.known(self.snapshot.device(id)))
             }
+            ObjectKind::Collection => Id::new(entry.object).is_ok_and(|id| self.collection(id)),
             ObjectKind::PersistentCache => false,
             _ => true,
         }

@@ -108,7 +108,7 @@ fn sight(asked: &Asked<'_>) -> Result<Sight, Problem> {
 fn stats(asked: &Asked<'_>) -> Result<Reply, Problem> {
     let (sight, mut stats) = (sight(asked)?, asked.api.live.stats());
     // Readers of a whole vDisk are nobody's device.
-    let seen = |account: &Account| account.device.as_ref().map_or(sight.all, |name| sight.device(name));
+    let seen = |account: &Account| account.device.as_ref().map_or(sight.all(), |name| sight.device(name));
     stats.accounts.retain(seen);
     Reply::json(&stats)
 }

@@ -1,7 +1,9 @@
 //! What is heard by whoever listens.
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::Body;
+use axum::http::request::Builder;
 use axum::http::{Method, Request};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -23,7 +25,17 @@ impl Listener {
         if let Some(last) = last {
             request = request.header("last-event-id", last);
         }
-        let response = farm.local.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        Self::by(&farm.local, request).await
+    }
+
+    /// Somebody who is let in over the network.
+    async fn of(farm: &Farm, secret: &str) -> Self {
+        let request = Request::builder().uri("/v1/events");
+        Self::by(&farm.network, request.header("authorization", format!("Bearer {secret}"))).await
+    }
+
+    async fn by(router: &Router, request: Builder) -> Self {
+        let response = router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
         assert_eq!(response.status().as_u16(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         Self { body: response.into_body(), heard: String::new() }
@@ -103,6 +115,40 @@ async fn listener_hears_that_the_server_is_there_when_nothing_happens() {
     for _ in 0..3 {
         assert_eq!(listener.next("alive").await, (String::new(), json!({})));
     }
+}
+
+#[tokio::test]
+async fn listener_whose_roles_shrink_hears_from_then_on_what_they_leave() {
+    let farm = Farm::furnished().await;
+    let ann = farm.user("ann", "read-only", json!({})).await;
+    let mut listener = Listener::of(&farm, &ann).await;
+    let make = async |name: &str, collection: &str| {
+        farm.post("/v1/devices", &json!({"name": name, "collection": collection})).await.is(201);
+    };
+    make("out", "office").await;
+    assert_eq!(listener.next("change").await.1["name"], "out");
+    let grant = farm.get("/v1/grants?filter=user%20%3D%20ann").await.is(200)["items"][0]["id"].clone();
+    farm.post("/v1/grants", &json!({"user": "ann", "role": "read-only", "collection": "lab"})).await.is(201);
+    farm.delete(&format!("/v1/grants/{grant}"), "*").await.is(204);
+    tokio::time::pause();
+    listener.next("alive").await;
+    tokio::time::resume();
+    make("away", "office").await;
+    make("in", "lab").await;
+    assert_eq!(listener.next("change").await.1["name"], "in");
+}
+
+#[tokio::test]
+async fn follower_of_boots_who_may_not_look_any_more_is_let_go() {
+    let farm = Farm::furnished().await;
+    let ann = farm.user("ann", "read-only", json!({})).await;
+    let request = Request::builder().uri("/v1/boots/follow").header("authorization", format!("Bearer {ann}"));
+    let response = farm.network.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(response.status().as_u16(), 200);
+    farm.patch("/v1/users/ann", "*", &json!({"disabled": true})).await.is(200);
+    tokio::time::pause();
+    let rest = tokio::time::timeout(PATIENCE, response.into_body().collect()).await;
+    assert!(rest.is_ok(), "it is told on");
 }
 
 #[tokio::test]

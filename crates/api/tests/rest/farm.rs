@@ -241,8 +241,8 @@ impl Live for NoServer {
             version: None,
             vdisk_id: None,
             initiator: "iqn.2026-01.org.example:lab-001".to_owned(),
-            status: "off".to_owned(),
-            presence: "online".to_owned(),
+            status: "off".into(),
+            presence: "online".into(),
             boot: None,
             sessions: 0,
             write_cache: None,
@@ -344,6 +344,8 @@ impl Live for NoServer {
         let (sender, receiver) = mpsc::channel(2);
         sender.try_send(Followed::Boot(json!({"id": "b1"}))).unwrap();
         sender.try_send(Followed::Lost).unwrap();
+        // There may always be more.
+        tokio::spawn(async move { sender.closed().await });
         receiver
     }
 
