@@ -1,4 +1,5 @@
 //! What the running server alone knows: which devices run, and what is counted of them.
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -410,11 +411,11 @@ pub struct DeviceStatus {
     pub initiator: String,
     /// `off` if it has no boot under way, else the status of its boot: `waiting`, `first stage`, `second stage`, `ready`,
     /// `disconnected`.
-    pub status: String,
+    pub status: Cow<'static, str>,
     /// Whether it is there: `off`, `booting`, `online`, `idle` (up, and asked for nothing for 5 minutes) or `lost` (its
     /// connection went without a good-bye, less than half an hour ago).
     #[serde(default)]
-    pub presence: String,
+    pub presence: Cow<'static, str>,
     /// The boot that is under way.
     pub boot: Option<String>,
     /// Its open sessions.
@@ -449,7 +450,7 @@ pub struct PathStatus {
     /// Whether packets larger than 1,500 bytes go all the way.
     pub jumbo: bool,
     /// Who keeps packets from being larger: `link` (the server's own interface), `network` or `device`.
-    pub limited_by: String,
+    pub limited_by: Cow<'static, str>,
     /// All of that in a line for people.
     pub text: String,
 }
@@ -462,7 +463,7 @@ pub struct WriteCacheStatus {
     /// What it may take.
     pub limit_bytes: u64,
     /// `ok`, `nearly full` or `full`.
-    pub fill: String,
+    pub fill: Cow<'static, str>,
 }
 
 /// Counters since the server's start. Rates are the differences of two answers.

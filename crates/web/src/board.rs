@@ -1,11 +1,11 @@
 //! What is shown live: boots, rates, and what devices are doing. Read once from the running server however many look.
 //!
 //! Boots are followed from the start on, so a page needs no disk for them. Counters are read every few seconds. What devices are doing is read when somebody asks, at most once a second.
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use api::live::{DeviceStatus, Followed, Live, Requests, ServerStatus};
+use api::live::{Followed, Live, Requests, ServerStatus};
 use api::rates::Rates;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use crate::boot::Boot;
 use crate::markup::now_us;
 use crate::rates::{DeviceRates, History};
+use crate::statuses::Statuses;
 
 /// How often counters are read.
 const EVERY: Duration = Duration::from_secs(3);
@@ -22,13 +23,6 @@ const KNOWN_US: u64 = 24 * 3600 * 1_000_000;
 const MAX_BOOTS: usize = 20_000;
 /// For how long what devices are doing is taken for the present.
 const FRESH: Duration = Duration::from_secs(1);
-
-/// All devices, and how many are in each state.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Statuses {
-    pub(crate) by_name: BTreeMap<String, DeviceStatus>,
-    pub(crate) counts: BTreeMap<String, u64>,
-}
 
 /// One for all consoles.
 pub(crate) struct Board {
@@ -159,10 +153,15 @@ impl Board {
         {
             return Arc::clone(statuses);
         }
-        let live = Arc::clone(&self.live);
-        let read = tokio::task::spawn_blocking(move || Arc::new(Statuses::of(live.devices())));
+        let (live, old, begun) = (Arc::clone(&self.live), known.take(), Instant::now());
+        let read = tokio::task::spawn_blocking(move || {
+            // There are many of them to be let go of, too.
+            drop(old);
+            Arc::new(Statuses::of(live.devices()))
+        });
         let read = read.await.unwrap_or_default();
-        *known = Some((Instant::now(), Arc::clone(&read)));
+        // What happens while it is read may be missing in it.
+        *known = Some((begun, Arc::clone(&read)));
         read
     }
 }

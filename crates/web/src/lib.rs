@@ -49,6 +49,7 @@ mod rates;
 mod rights;
 mod said;
 mod sight;
+mod statuses;
 mod wire;
 
 use std::sync::Arc;

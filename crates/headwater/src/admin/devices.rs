@@ -1,8 +1,9 @@
 //! What the devices are doing.
+use std::borrow::Cow;
+
 use ::api::live::{DeviceStatus, PathStatus, WriteCacheStatus};
 use control::{Code, ControlError};
 use netboot::director::MacAddress;
-use vdisk::BootId;
 
 use super::Admin;
 use crate::config::DeviceName;
@@ -84,7 +85,7 @@ fn status(admin: &Admin, device: &KnownDevice, slot: Option<&DeviceSlot>) -> Dev
             used if used >= warn => "nearly full",
             _ => "ok",
         };
-        WriteCacheStatus { used_bytes: used, limit_bytes: limit, fill: fill.to_owned() }
+        WriteCacheStatus { used_bytes: used, limit_bytes: limit, fill: Cow::Borrowed(fill) }
     });
     let disk = running.map(|running| running.disk);
     DeviceStatus {
@@ -94,17 +95,14 @@ fn status(admin: &Admin, device: &KnownDevice, slot: Option<&DeviceSlot>) -> Dev
         version: disk.as_ref().map(|disk| disk.number.get()),
         vdisk_id: disk.as_ref().map(|disk| disk.vdisk.get()),
         initiator: device.initiator.to_string(),
-        status: doing.map_or("off", |doing| doing.status.as_str()).to_owned(),
-        presence: doing.map_or(Presence::Off, |doing| doing.presence).as_str().to_owned(),
+        status: Cow::Borrowed(doing.map_or("off", |doing| doing.status.as_str())),
+        presence: Cow::Borrowed(doing.map_or(Presence::Off, |doing| doing.presence).as_str()),
         boot: doing.map(|doing| doing.boot.clone()),
         sessions: doing.map_or(0, |doing| doing.sessions),
         write_cache,
         path: doing.and_then(|doing| doing.path.as_ref()).map(path_status),
         kept_out: None,
-        secrets_told: doing
-            .zip(slot)
-            .and_then(|(doing, slot)| Some(slot.secrets_told(&BootId::new(doing.boot.clone()).ok()?)))
-            .unwrap_or(false),
+        secrets_told: doing.zip(slot).is_some_and(|(doing, slot)| slot.secrets_told(&doing.boot)),
         takes_commands: doing
             .is_some_and(|doing| admin.mailbox.hears(crate::catalogue::now(), &device.name, &doing.boot)),
     }
@@ -117,7 +115,7 @@ fn path_status(path: &PathMtu) -> PathStatus {
         interface: path.interface.clone(),
         segment_bytes: path.segment_bytes,
         jumbo: path.is_jumbo(),
-        limited_by: path.limited_by().as_str().to_owned(),
+        limited_by: Cow::Borrowed(path.limited_by().as_str()),
         text: path.describe(),
     }
 }

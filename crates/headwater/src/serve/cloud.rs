@@ -177,7 +177,7 @@ impl Cloud {
         if let Some(local) = netboot::http::local_address(*peer) {
             let ready = format!("{}/v1/ready", self.seeds.server_url(local));
             known.extend([("server", local.to_string()), ("ready-url", ready)]);
-            if !served.slot.secrets_told(boot) && !self.secrets(asking)?.is_empty() {
+            if !served.slot.secrets_told(boot.as_str()) && !self.secrets(asking)?.is_empty() {
                 let seed = self.seeds.url(local, &served.device.name, boot);
                 known.insert(SECRETS_URL, format!("{seed}secrets"));
             }

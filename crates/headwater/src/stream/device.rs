@@ -257,8 +257,8 @@ impl DeviceSlot {
 
     /// Whether this boot has been told its secrets.
     #[must_use]
-    pub fn secrets_told(&self, boot: &BootId) -> bool {
-        self.state().secrets_told.as_deref() == Some(boot.as_str())
+    pub fn secrets_told(&self, boot: &str) -> bool {
+        self.state().secrets_told.as_deref() == Some(boot)
     }
 
     /// Remembers, beyond a crash, that this boot is told its secrets; `false` where it has been told before.

@@ -41,7 +41,7 @@ pub(super) async fn boots_of(ask: &Ask, wanted: &str) -> Result<Vec<Boot>, Refus
 
 /// The boots of the last day that they see, latest first.
 pub(super) async fn of_the_last_day(visit: &Visit) -> Result<Vec<Arc<Boot>>, Refusal> {
-    let statuses = visit.statuses().await?;
+    let statuses = visit.statuses().await;
     Ok(visit.boots_seen(&statuses, visit.console.board.boots_within(WITHIN)))
 }
 

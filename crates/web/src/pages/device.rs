@@ -84,7 +84,7 @@ fn whole(data: &Data, path: &str) -> Markup {
     let (device, status) = (&data.device, data.status.as_ref());
     html! {
         div.live hx-get=(path) hx-select=".live" hx-trigger="hw:boot from:body, hw:change from:body" hx-swap="outerHTML" {
-            h1 { (name(&device.name)) " " (status_badge(status.map_or("off", |status| status.status.as_str())))
+            h1 { (name(&device.name)) " " (status_badge(status.map_or("off", |status| status.status.as_ref())))
                 @if device.disabled { " " (badge("calm", "disabled")) } }
             @if let Some(description) = &device.description { p { (visible(description)) } }
             div.actions {

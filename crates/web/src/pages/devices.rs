@@ -15,7 +15,6 @@ use super::device_log::{DAY, strip_of};
 use super::overview::write_cache;
 use crate::answer::{Answer, Page};
 use crate::ask::{Ask, Refusal};
-use crate::board::Statuses;
 use crate::boot::Boot;
 use crate::commands;
 use crate::door::{Route, Visit, next};
@@ -23,6 +22,7 @@ use crate::fields::{Fields, encode};
 use crate::markup::{badge, button, disabled, link, name, same_as, several, status_badge, token, visible};
 use crate::paths;
 use crate::said::Said;
+use crate::statuses::Statuses;
 use crate::wire::{Device, List, Named};
 
 /// Where the API lists all devices.
@@ -65,7 +65,7 @@ struct Data {
 
 impl Data {
     async fn of(visit: &Visit) -> Result<Self, Refusal> {
-        let statuses = visit.statuses().await?;
+        let statuses = visit.statuses().await;
         let (devices, views, vdisks, collections) = tokio::join!(
             devices(&visit.ask, &visit.query, &statuses),
             visit.ask.get::<List<Named>>("/v1/views?filter=of+%3D+devices&sort=name&limit=500"),
@@ -120,8 +120,7 @@ async fn devices(ask: &Ask, query: &Fields, statuses: &Statuses) -> Result<List<
     // What devices are doing stands in no database: those that do it are asked for by name, group after group.
     let after = query.get("cursor");
     let in_state = |device: &&DeviceStatus| device.status == state;
-    let names: Vec<&str> =
-        statuses.by_name.values().filter(in_state).map(|device| device.name.as_str()).collect();
+    let names: Vec<&str> = statuses.all().filter(in_state).map(|device| device.name.as_str()).collect();
     let mut found = List { total: names.len() as u64, ..List::default() };
     for group in names.iter().filter(|name| **name > after).collect::<Vec<_>>().chunks(NAMES_AT_ONCE) {
         if found.items.len() >= ON_PAGE {
@@ -302,11 +301,11 @@ fn sortable(data: &Data, field: &str, label: &str) -> Markup {
 }
 
 fn row(data: &Data, device: &Device) -> Markup {
-    let status = data.statuses.by_name.get(&device.name);
+    let status = data.statuses.get(&device.name);
     let disks = device.disks.as_deref().unwrap_or_default();
     html! { tr {
         td { input type="checkbox" name="id" value=(device.id) aria-label=(format!("Mark {}", visible(&device.name))); }
-        td { (status_badge(status.map_or("off", |status| status.status.as_str()))) @if device.disabled { " " (badge("calm", "disabled")) } }
+        td { (status_badge(status.map_or("off", |status| status.status.as_ref()))) @if device.disabled { " " (badge("calm", "disabled")) } }
         th scope="row" { (link(&paths::device(device.id), &device.name)) }
         td { @if disks.is_empty() { span.none { "none" } } @for disk in disks { (link(&paths::vdisk(disk.vdisk.id), &disk.vdisk.name)) " " }
             @if let Some(version) = status.and_then(|status| status.version) { span.small { "runs v" (version) } } }
@@ -536,11 +535,9 @@ async fn confirm(visit: &Visit, what: &What, ids: &[&str], back: &str) -> Result
         let group = page_of(&visit.ask, ALL, &any, "name", "", NAMES_AT_ONCE).await?;
         names.extend(group.items.into_iter().map(|device| device.name));
     }
-    let statuses = visit.statuses().await?;
-    let running = names
-        .iter()
-        .filter(|name| statuses.by_name.get(*name).is_some_and(|status| status.sessions > 0))
-        .count();
+    let statuses = visit.statuses().await;
+    let running =
+        names.iter().filter(|name| statuses.get(name).is_some_and(|status| status.sessions > 0)).count();
     let first = names.first().cloned().unwrap_or_default();
     let body = html! {
         section.dialog .danger[what.is_dangerous()] role="alertdialog" aria-labelledby="ask" aria-describedby="effect" {

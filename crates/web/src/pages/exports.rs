@@ -97,7 +97,7 @@ async fn vdisks(visit: Visit) -> Result<Answer, Refusal> {
         "Write cache bytes",
     ];
     let mut table = csv_line(columns.into_iter().map(str::to_owned));
-    let runners = visit.statuses().await?.runners();
+    let runners = visit.statuses().await.runners();
     let (mut cursor, mut rows) = (String::new(), 0_usize);
     loop {
         let found = Listed::of(&visit, &cursor, AT_ONCE).await?;

@@ -12,7 +12,6 @@ use maud::{Markup, html};
 use super::servers::{self, Concern};
 use crate::answer::{Answer, Page, json};
 use crate::ask::Refusal;
-use crate::board::Statuses;
 use crate::boot::Boot;
 use crate::door::{Route, Visit};
 use crate::fields::Fields;
@@ -22,6 +21,7 @@ use crate::markup::{
 use crate::paths;
 use crate::rates::series;
 use crate::sight::seen;
+use crate::statuses::Statuses;
 use crate::wire::{List, Lock, Server, Space, SpaceList, Task, Version};
 
 /// Of which boots the overview tells.
@@ -124,7 +124,6 @@ impl Data {
             servers::asked(visit, &every_server),
             visit.statuses(),
         );
-        let statuses = statuses?;
         let board = &visit.console.board;
         let all = visit.sees_all();
         let mut locks = seen(locks)?;
@@ -150,7 +149,7 @@ impl Data {
 
     /// How many write caches are open, what they take, and what they may take.
     fn write_caches(&self) -> (u64, u64, u64) {
-        let open = self.statuses.by_name.values().filter_map(|device| device.write_cache.as_ref());
+        let open = self.statuses.all().filter_map(|device| device.write_cache.as_ref());
         open.fold((0, 0, 0), |(open, used, limit), cache| {
             let add = |sum: u64, more: u64| sum.saturating_add(more);
             (add(open, 1), add(used, cache.used_bytes), add(limit, cache.limit_bytes))
@@ -190,7 +189,7 @@ impl Data {
                 ));
             }
         }
-        for device in self.statuses.by_name.values() {
+        for device in self.statuses.all() {
             if let Some(cache) = &device.write_cache
                 && cache.fill != "ok"
             {
@@ -250,7 +249,7 @@ fn concerns(data: &Data) -> Markup {
     html! { section.panel.concerns .calm[concerns.is_empty()] aria-label="What needs attention" {
         @if concerns.is_empty() {
             p { (badge("good", "all is well")) @if data.all { " Everything is served, and no boot of the last hour failed." }
-                @else if data.statuses.by_name.is_empty() { " Your role shows no device; ask an administrator for one." }
+                @else if data.statuses.number() == 0 { " Your role shows no device; ask an administrator for one." }
                 @else { " Of the devices that your role shows, all are served, and no boot of the last hour failed." } }
         } @else {
             h2 { (several(concerns.len() as u64, "thing")) " to look at" }
@@ -260,13 +259,13 @@ fn concerns(data: &Data) -> Markup {
 }
 
 fn figures(data: &Data) -> Markup {
-    let total: u64 = data.statuses.counts.values().sum();
+    let total = u64::try_from(data.statuses.number()).unwrap_or(u64::MAX);
     let rates = data.rates.unwrap_or_default();
     let times = data.times();
     html! { div.figures {
         section.figure { h2 { "Devices" } p.big { a href=(paths::DEVICES) { (count(total)) } }
-            ul.states { @for (status, number) in &data.statuses.counts { li {
-                a class={ "badge " (status_tone(status)) } href=(format!("{}{}", paths::DEVICES, Fields::from([("state", status.as_str())]).query())) { (count(*number)) " " (status) }
+            ul.states { @for (status, number) in data.statuses.counts() { li {
+                a class={ "badge " (status_tone(status)) } href=(format!("{}{}", paths::DEVICES, Fields::from([("state", status)]).query())) { (count(number)) " " (status) }
             } } }
         }
         section.figure { h2 { "Boots in the last hour" } p.big { (count(data.boots.len() as u64)) }
@@ -366,7 +365,7 @@ fn locks(visit: &Visit, data: &Data) -> Markup {
 
 /// The rates of the last minutes, as columns that the chart takes.
 async fn rates(visit: Visit) -> Result<Answer, Refusal> {
-    let statuses = visit.statuses().await?;
+    let statuses = visit.statuses().await;
     let rates = visit.rates_seen(&statuses);
     let row = |rates: &Rates| (rates.at_us, rates.read_bytes, rates.written_bytes, rates.requests);
     Ok(Answer::Raw(json(series(&rates.iter().map(row).collect::<Vec<_>>()).to_string())))

@@ -166,7 +166,7 @@ struct Found {
 
 async fn of_vdisk(visit: Visit) -> Result<Answer, Refusal> {
     let vdisk: Vdisk = visit.ask.get(&format!("/v1/vdisks/{}", encode(visit.parameter("vdisk")))).await?;
-    let statuses = visit.statuses().await?;
+    let statuses = visit.statuses().await;
     let wanted = visit.query.get("device");
     let mut all: Vec<Found> = Vec::new();
     for status in statuses.running(vdisk.id, None).into_iter().take(MAX_ASKED) {

@@ -10,7 +10,6 @@ use super::vdisk_space::VdiskSpace;
 use super::vdisks::access;
 use crate::answer::{Answer, Page};
 use crate::ask::{Ask, Refusal};
-use crate::board::Statuses;
 use crate::commands;
 use crate::conflict::{self, LastChange};
 use crate::door::{Route, Visit};
@@ -19,6 +18,7 @@ use crate::markup::{badge, button, bytes, link, moment, name, same_as, several, 
 use crate::paths;
 use crate::rights::or_refuse;
 use crate::said::Said;
+use crate::statuses::Statuses;
 use crate::wire::{List, Vdisk, VdiskSummary, Version};
 
 /// How many versions stand on a page.
@@ -72,7 +72,7 @@ impl Data {
             count("maintenance"),
         );
         let (production, test, maintenance) = (production?, test?, maintenance?);
-        let (versions, summary, statuses) = (versions?, summaries?.items.pop(), statuses?);
+        let (versions, summary, statuses) = (versions?, summaries?.items.pop(), statuses);
         Ok(Self { vdisk, versions, summary, statuses, production, test, maintenance })
     }
 

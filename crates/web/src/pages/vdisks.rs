@@ -62,7 +62,7 @@ async fn page(visit: Visit) -> Result<Answer, Refusal> {
     let (listed, statuses) =
         tokio::join!(Listed::of(&visit, visit.query.get("cursor"), ON_PAGE), visit.statuses());
     let Listed { vdisks, summaries } = listed?;
-    let runners = statuses?.runners();
+    let runners = statuses.runners();
     let runs = |vdisk: &Vdisk| runners.get(&vdisk.id).copied().unwrap_or(0);
     let body = html! {
         h1 { "vDisks" }
