@@ -400,6 +400,9 @@ pub struct DeviceStatus {
     pub name: String,
     /// Its first MAC address, where it has one.
     pub mac: Option<String>,
+    /// The farm's other server at which all of this is; null: it is off, or at this one.
+    #[serde(default)]
+    pub server: Option<String>,
     /// What it boots, or booted.
     pub vdisk: Option<String>,
     /// In which version.

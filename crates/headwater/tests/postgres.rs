@@ -189,3 +189,67 @@ fn servers_of_a_farm_tell_each_other_what_they_carry() {
     let audit = one.headwater(&["audit", "list"]);
     assert!(!audit.contains("report"), "{audit}");
 }
+
+#[test]
+fn what_devices_do_at_another_server_is_told_by_each() {
+    const SECOND: &str = "iqn.2026-11.org.headwater:second:initiator";
+    const SECOND_MAC: &str = "52:54:00:77:00:12";
+    let Some(cluster) = Cluster::start().unwrap() else { return };
+    let more = format!(
+        "[[device]]\nname = \"second\"\nmac = \"{SECOND_MAC}\"\nvdisk = \"debian\"\n[catalogue]\npostgres = \"{}\"",
+        cluster.address()
+    );
+    let mut one = Site::new("", "", &more);
+    one.start();
+    let server = loads(&one)[0]["server"].clone();
+    let (name, id) = (server["name"].as_str().unwrap(), Id::new(server["id"].as_i64().unwrap()).unwrap());
+    let mut two = member(&cluster, "two");
+    two.start();
+    for device in ["lab-01", "second"] {
+        one.headwater(&["device", "set", device, "kind=maintenance", "menu.show=never"]);
+    }
+    one.headwater(&["version", "create", "debian"]);
+    let mut session = one.session(&one.new_boot());
+    session.run(READS_GOLDEN);
+    let target = target_in(&one.script(SECOND_MAC));
+    let io = one.io_as(&target, SECOND, None, &[READS_GOLDEN]);
+    assert!(!io.ok, "two writers: {}", io.text);
+
+    let status = |asked: &Site, device: &str| json(asked, &["device", "status", device]);
+    wait_until("the other tells who was refused", || !status(&two, "second")["kept_out"].is_null());
+    assert_eq!(status(&two, "second")["kept_out"]["owner"]["name"], "lab-01");
+    let locks = json(&two, &["lock", "list"]);
+    assert!(locks["items"].as_array().unwrap().iter().any(|lock| lock["keeps_out"] == 1), "{locks}");
+    let (here, there) = (status(&one, "lab-01"), status(&two, "lab-01"));
+    assert_eq!((&here["server"], &there["server"]), (&Value::Null, &name.into()));
+    for key in ["boot", "status", "presence", "sessions", "vdisk", "version", "mac", "initiator"] {
+        assert_eq!(here[key], there[key], "{key}: {there}");
+    }
+    assert_eq!(there["sessions"], 1);
+    let said = two.headwater(&["device", "reboot", "lab-01", "--yes"]);
+    assert!(said.contains(&format!("it runs from server {name}: ask for it there")), "{said}");
+
+    let (ok, said) = asks(&two, &["device", "reset", "lab-01", "--yes"]);
+    assert!(!ok && said.contains(&format!("runs from server {name}: ask for it there")), "{said}");
+
+    // It goes, and is told so; it comes back, and its server is killed, which says nothing more of it.
+    session.end();
+    one.headwater(&["device", "reset", "lab-01", "--yes"]);
+    let is_off = || status(&two, "lab-01")["status"] == "off";
+    wait_until("it is told that it went", is_off);
+    let mut session = one.session(&one.new_boot());
+    session.run(READS_GOLDEN);
+    wait_until("it is told that it came", || status(&two, "lab-01")["sessions"] == 1);
+    one.kill();
+    let_grow_old(&cluster, id);
+    wait_until("nothing is told of it any more", is_off);
+    session.end();
+    // A server that ends takes back what it told.
+    one.start();
+    let mut session = one.session(&one.new_boot());
+    session.run(READS_GOLDEN);
+    wait_until("it is told that it came back", || status(&two, "lab-01")["sessions"] == 1);
+    assert!(one.stop().0.success());
+    wait_until("its server has ended", is_off);
+    session.end();
+}

@@ -30,6 +30,13 @@ impl Visit {
         }
     }
 
+    /// The name of this server in a farm of several, whose boots and throughput it does not know.
+    pub(crate) fn one_of_several(&self) -> Option<String> {
+        let (control, snapshot) = (&self.console.control, self.console.control.snapshot());
+        let several = snapshot.servers().nth(1).is_some();
+        several.then(|| snapshot.server(control.server())).flatten().map(|server| server.name.to_string())
+    }
+
     /// Boots of the devices that they see.
     pub(crate) fn boots_seen(&self, statuses: &Statuses, mut boots: Vec<Arc<Boot>>) -> Vec<Arc<Boot>> {
         if !self.sees_all() {

@@ -237,6 +237,7 @@ impl Live for NoServer {
         (name.as_str() == "lab-001").then(|| DeviceStatus {
             name: name.to_string(),
             mac: None,
+            server: None,
             vdisk: None,
             version: None,
             vdisk_id: None,

@@ -11,7 +11,7 @@ use super::database::{Database, Transaction};
 use super::error::{CatalogueError, DatabaseError};
 
 /// The steps.
-const STEPS: &[&[&str]] = &[FIRST, GUEST_SETTINGS, MENUS, REPORTS];
+const STEPS: &[&[&str]] = &[FIRST, GUEST_SETTINGS, MENUS, REPORTS, DEVICE_REPORTS];
 
 const FIRST: &[&str] = &[
     // What is counted over the whole farm. Ids and numbers are never used again, not even after a deletion.
@@ -316,6 +316,17 @@ const REPORTS: &[&str] = &["CREATE TABLE server_report (
         at INTEGER NOT NULL,
         load TEXT
     ) STRICT"];
+
+/// What servers say of the devices that they serve; it goes with either.
+const DEVICE_REPORTS: &[&str] = &[
+    "CREATE TABLE device_report (
+        server_id INTEGER NOT NULL REFERENCES server (id) ON DELETE CASCADE,
+        device_id INTEGER NOT NULL REFERENCES device (id) ON DELETE CASCADE,
+        told TEXT NOT NULL,
+        PRIMARY KEY (server_id, device_id)
+    ) STRICT",
+    "CREATE INDEX device_report_device ON device_report (device_id)",
+];
 
 /// The schema that this program makes and needs: how many steps there are.
 pub const SCHEMA: i64 = STEPS.len() as i64;

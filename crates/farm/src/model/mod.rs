@@ -41,7 +41,7 @@ pub use places::{
     AutoMerge, ChainLimit, Collection, CollectionId, Farm, FarmId, MAX_SERVER_ADDRESSES, MergeResult, Server,
     ServerId, Site, SiteId, Store, StoreId,
 };
-pub use report::{MAX_LOAD_BYTES, ServerReport, ServerState};
+pub use report::{DeviceReport, MAX_REPORT_BYTES, ServerReport, ServerState};
 pub use task::{MAX_TASK_LOG_LINES, MAX_TASK_TEXT_BYTES, Progress, Task, TaskId, TaskLine, TaskState};
 pub use text::{
     ChapUser, Description, DeviceName, FileName, IdempotencyKey, InitiatorName, MenuText, Name, PasswordHash,

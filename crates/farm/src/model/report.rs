@@ -1,9 +1,11 @@
-//! What servers tell each other of themselves, again and again: that they run, and what they carry.
+//! What servers tell each other, again and again: that they run, what they carry, and what the devices do that they serve.
+use crate::model::{DeviceId, ServerId};
+
 use super::choice::Choice;
 use super::values::Timestamp;
 
-/// The longest load that is kept, in bytes: its figures take less than 1 KiB.
-pub const MAX_LOAD_BYTES: usize = 16_384;
+/// The longest text that is kept of a server or a device, in bytes: either takes about 1 KiB.
+pub const MAX_REPORT_BYTES: usize = 16_384;
 
 /// What a server said of itself last.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +15,17 @@ pub struct ServerReport {
     /// What it carried then, as JSON: known to whoever asks, who may run another version of this program. `None`: it said that
     /// it stops.
     pub load: Option<String>,
+}
+
+/// What a server said of a device last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceReport {
+    /// Which server.
+    pub server: ServerId,
+    /// Of which device.
+    pub device: DeviceId,
+    /// What, as JSON: known to whoever asks, as a load is.
+    pub told: String,
 }
 
 /// Whether a server serves.

@@ -123,8 +123,11 @@ fn database_of_an_older_program_is_brought_to_the_present_schema() {
     let path = folder.path().join("farm.db");
     let server = small(&Catalogue::open_file(&path).unwrap()).server;
     let old = Connection::open(&path).unwrap();
-    // What the last step made.
-    old.execute_batch("DROP TABLE server_report; DELETE FROM schema_step WHERE step = 4").unwrap();
+    // What the last steps made.
+    old.execute_batch(
+        "DROP TABLE device_report; DROP TABLE server_report; DELETE FROM schema_step WHERE step > 3",
+    )
+    .unwrap();
     drop(old);
     let catalogue = Catalogue::open_file(&path).unwrap();
     change(&catalogue, |change| change.report_server(server, Some("{}"))).unwrap();

@@ -27,7 +27,10 @@ pub(super) fn give(
 fn running(admin: &Admin, name: &DeviceName) -> Result<BootId, String> {
     let boots = admin.recorder.live_of(name.as_str());
     let boot = boots.iter().find(|boot| boot.used());
-    let off = || "it does not run from this server".to_owned();
+    let off = || match admin.elsewhere.heard().server_of(name.as_str()) {
+        Some(server) => format!("it runs from server {server}: ask for it there"),
+        None => "it does not run from this server".to_owned(),
+    };
     let boot = boot.ok_or_else(off)?;
     match presence(Some(boot), admin.recorder.clock().now()) {
         Presence::Off => Err(off()),

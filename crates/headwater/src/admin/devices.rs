@@ -13,16 +13,22 @@ use crate::stream::devices::Served;
 use crate::stream::known::KnownDevice;
 use crate::timeline::presence::Presence;
 
-/// All devices, by name.
+/// All devices, by name, wherever they run.
 pub(super) fn all(admin: &Admin) -> Vec<DeviceStatus> {
+    let elsewhere = admin.elsewhere.heard();
+    here(admin).map(|status| elsewhere.or_here(status)).collect()
+}
+
+/// All devices, by name, as this server sees them.
+pub(super) fn here(admin: &Admin) -> impl Iterator<Item = DeviceStatus> {
     let status = |device: &KnownDevice| status(admin, device, admin.devices.slot(&device.name).as_deref());
-    admin.devices.all().iter().map(status).collect()
+    admin.devices.all().into_iter().map(move |device| status(&device))
 }
 
 /// One device.
 pub(super) fn one(admin: &Admin, name: &farm::model::DeviceName) -> Option<DeviceStatus> {
     let served = admin.devices.by_name(&DeviceName::parse(name.as_str()).ok()?)?;
-    Some(status(admin, &served.device, Some(&served.slot)))
+    Some(admin.elsewhere.heard().or_here(status(admin, &served.device, Some(&served.slot))))
 }
 
 /// Forgets a device's current boot and ends its sessions; with `discard_persistent`, its persistent write cache goes as
@@ -36,6 +42,12 @@ pub(super) fn reset(
     let Some(Served { device, slot }) = served else {
         return Err(ControlError::new(Code::NotFound, format!("there is no device \"{name}\"")));
     };
+    if admin.recorder.doing(device.name.as_str()).is_none()
+        && let Some(server) = admin.elsewhere.heard().server_of(device.name.as_str())
+    {
+        let why = format!("device {} runs from server {server}: ask for it there", device.name);
+        return Err(ControlError::new(Code::Conflict, why));
+    }
     let failed = |error: std::io::Error| ControlError::new(Code::Internal, error.to_string());
     slot.reset().map_err(failed)?.end(admin.ender.get().map(AsRef::as_ref));
     let device = device.name;
@@ -91,6 +103,7 @@ fn status(admin: &Admin, device: &KnownDevice, slot: Option<&DeviceSlot>) -> Dev
     DeviceStatus {
         name: device.name.to_string(),
         mac: device.mac.map(|mac| mac.to_string()),
+        server: None,
         vdisk: disk.as_ref().map(|disk| disk.name.clone()).or_else(|| device.vdisk.clone()),
         version: disk.as_ref().map(|disk| disk.number.get()),
         vdisk_id: disk.as_ref().map(|disk| disk.vdisk.get()),

@@ -8,12 +8,14 @@ mod boots;
 mod commands;
 mod devices;
 pub mod doctor;
+pub(crate) mod elsewhere;
 mod exposition;
 mod presences;
 mod process;
 mod stats;
 mod traces;
 
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -28,12 +30,13 @@ use ::api::live::{
     TraceStatus, TraceWanted,
 };
 use control::{Code, ControlError};
-use farm::model::{DeviceName, Mac, SecretName};
+use farm::model::{DeviceId, DeviceName, Mac, SecretName};
 use serde_json::Value;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 
 use self::doctor::Doctor;
+use self::elsewhere::{Elsewhere, Heard, Told};
 
 use crate::serve::settings::Settings;
 use crate::stream::admission::Admission;
@@ -50,6 +53,8 @@ pub struct Admin {
     pub recorder: Arc<Recorder>,
     /// Which devices are there, for followers.
     pub presences: Arc<Presences>,
+    /// What the farm's other servers tell of devices.
+    pub(crate) elsewhere: Elsewhere,
     /// The devices.
     pub devices: Arc<Devices>,
     /// Ends sessions.
@@ -74,6 +79,20 @@ pub struct Admin {
     pub http: SocketAddr,
     /// Becomes true when the server stops: followers are let go.
     pub stopping: watch::Receiver<bool>,
+}
+
+impl Admin {
+    /// What devices do here, for the farm's other servers.
+    pub(crate) fn told(&self) -> HashMap<DeviceId, Told> {
+        let snapshot = self.devices.farm().snapshot();
+        Told::of_all(devices::here(self).collect(), self.devices.kept_out(), &snapshot)
+    }
+
+    /// Hears what those tell.
+    pub(crate) fn hear(&self, heard: Heard) {
+        self.presences.hear(heard.presences());
+        self.elsewhere.hear(heard);
+    }
 }
 
 impl Live for Admin {
@@ -167,7 +186,7 @@ impl Live for Admin {
     }
 
     fn kept_out(&self) -> Vec<KeptOut> {
-        self.devices.kept_out()
+        self.elsewhere.heard().kept_out_with(self.devices.kept_out())
     }
 
     fn newcomers(&self) -> Vec<Newcomer> {

@@ -41,6 +41,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use crate::admin::doctor::Doctor;
+use crate::admin::elsewhere::Elsewhere;
 use crate::admin::{self, Admin};
 use crate::catalogue::FarmLink;
 use crate::catalogue::survey::survey;
@@ -258,6 +259,7 @@ impl Server {
             settings,
             recorder: Arc::clone(&recorder),
             presences,
+            elsewhere: Elsewhere::default(),
             devices: Arc::clone(&devices),
             ender: Arc::clone(&ender),
             started: Instant::now(),

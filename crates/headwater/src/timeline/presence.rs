@@ -46,6 +46,13 @@ impl Presence {
             Self::Lost => "lost",
         }
     }
+
+    /// The one that is shown so.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        let all = [Self::Off, Self::Booting, Self::Online, Self::Idle, Self::Lost];
+        all.into_iter().find(|presence| presence.as_str() == word)
+    }
 }
 
 /// Whether the device of this boot, its latest, is there.

@@ -36,6 +36,8 @@ pub struct Change {
 pub struct Presences {
     recorder: Arc<Recorder>,
     known: Mutex<HashMap<DeviceName, Presence>>,
+    /// What the farm's other servers tell of devices.
+    elsewhere: Mutex<HashMap<DeviceName, Presence>>,
     followers: broadcast::Sender<Change>,
 }
 
@@ -44,7 +46,7 @@ impl Presences {
     #[must_use]
     pub fn new(recorder: Arc<Recorder>) -> Arc<Self> {
         let followers = broadcast::Sender::new(MAX_WAITING);
-        Arc::new(Self { recorder, known: Mutex::default(), followers })
+        Arc::new(Self { recorder, known: Mutex::default(), elsewhere: Mutex::default(), followers })
     }
 
     /// Looks, as long as somebody follows, until the server stops.
@@ -69,7 +71,7 @@ impl Presences {
         let mut known = self.known();
         if self.followers.receiver_count() == 0 {
             // What happened while nobody followed is no news.
-            *known = self.recorder.presences();
+            *known = self.with_elsewhere(self.recorder.presences());
         }
         self.followers.subscribe()
     }
@@ -80,8 +82,25 @@ impl Presences {
         self.known().iter().map(|(device, presence)| (device.clone(), *presence)).collect()
     }
 
+    /// Hears what the farm's other servers tell of devices, each time all of it.
+    pub fn hear(&self, elsewhere: HashMap<DeviceName, Presence>) {
+        *self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner) = elsewhere;
+    }
+
     fn look(&self) {
-        self.tell(self.recorder.presences());
+        self.tell(self.with_elsewhere(self.recorder.presences()));
+    }
+
+    /// Devices that are not here may be elsewhere.
+    fn with_elsewhere(&self, mut here: HashMap<DeviceName, Presence>) -> HashMap<DeviceName, Presence> {
+        for (device, there) in self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            match here.get_mut(device) {
+                None => drop(here.insert(device.clone(), *there)),
+                Some(presence) if matches!(presence, Presence::Off | Presence::Lost) => *presence = *there,
+                Some(_) => {}
+            }
+        }
+        here
     }
 
     fn tell(&self, now: HashMap<DeviceName, Presence>) {
@@ -155,6 +174,30 @@ mod tests {
         recorder.end(&device, "reset by the administrator");
         presences.look();
         assert_eq!(heard(&mut follower), [("idle", "off")]);
+    }
+
+    #[test]
+    fn device_that_another_server_serves_is_told_of_as_that_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let presences = Presences::new(Recorder::new(Clock::start(), BootStore::new(dir.path(), 5), &[]));
+        let device = DeviceName::parse("lab-01").unwrap();
+        let mut follower = presences.follow();
+        let mut hear = |word: Option<&str>| {
+            let told = word.and_then(Presence::parse).map(|presence| (device.clone(), presence));
+            presences.hear(told.into_iter().collect());
+            presences.look();
+            heard(&mut follower)
+        };
+        assert_eq!(hear(Some("booting")), [("off", "booting")]);
+        assert_eq!(hear(Some("booting")), []);
+        assert_eq!(hear(Some("online")), [("booting", "online")]);
+        assert_eq!(hear(None), [("online", "off")]);
+        // What is lost here has gone there.
+        presences.hear(HashMap::from([(device.clone(), Presence::Online)]));
+        for (here, told) in [(Presence::Lost, Presence::Online), (Presence::Booting, Presence::Booting)] {
+            let all = presences.with_elsewhere(HashMap::from([(device.clone(), here)]));
+            assert_eq!(all, HashMap::from([(device.clone(), told)]));
+        }
     }
 
     #[test]

@@ -50,7 +50,8 @@ async fn list(visit: Visit) -> Result<Answer, Refusal> {
     let body = html! {
         div.live hx-get=(paths::BOOTS) hx-select=".live" hx-trigger="hw:boot from:body" hx-swap="outerHTML" {
             h1 { "Boots of the last day" }
-            p.small { (several(boots.len() as u64, "boot")) @if boots.len() > SHOWN { "; the latest " (SHOWN) " are shown" } " " a href="/boots/export" { "Export" } }
+            p.small { (several(boots.len() as u64, "boot")) @if boots.len() > SHOWN { "; the latest " (SHOWN) " are shown" } " " a href="/boots/export" { "Export" }
+                @if let Some(server) = visit.one_of_several() { br; "Of this server, " b { (visible(&server)) } ": the others tell theirs." } }
             div.table { table {
                 thead { tr { th { "Device" } th { "State" } th { "vDisk" } th { "Began" } th { "Took" } th { "Where the time went" } th { "Read" } } }
                 tbody { @for boot in boots.iter().take(SHOWN) { tr {

@@ -91,6 +91,9 @@ fn whole(data: &Data, path: &str) -> Markup {
                 (button(&format!("/devices/{}/edit", device.id), "Edit", &data.may_change))
                 (buttons(data))
             }
+            @if let Some(server) = status.and_then(|status| status.server.as_ref()) {
+                p.said { "It runs from server " b { (visible(server)) } ", which tells of its boots and throughput and takes commands for it; what is below of those is what this server saw." }
+            }
             (last_day(data.boots.as_deref().unwrap_or_default()))
             div.columns { (facts(data)) (personality(device)) }
             section.panel { h2 { "Throughput" }

@@ -305,7 +305,8 @@ fn row(data: &Data, device: &Device) -> Markup {
     let disks = device.disks.as_deref().unwrap_or_default();
     html! { tr {
         td { input type="checkbox" name="id" value=(device.id) aria-label=(format!("Mark {}", visible(&device.name))); }
-        td { (status_badge(status.map_or("off", |status| status.status.as_ref()))) @if device.disabled { " " (badge("calm", "disabled")) } }
+        td { (status_badge(status.map_or("off", |status| status.status.as_ref()))) @if device.disabled { " " (badge("calm", "disabled")) }
+            @if let Some(server) = status.and_then(|status| status.server.as_ref()) { " " span.small { "at " (visible(server)) } } }
         th scope="row" { (link(&paths::device(device.id), &device.name)) }
         td { @if disks.is_empty() { span.none { "none" } } @for disk in disks { (link(&paths::vdisk(disk.vdisk.id), &disk.vdisk.name)) " " }
             @if let Some(version) = status.and_then(|status| status.version) { span.small { "runs v" (version) } } }

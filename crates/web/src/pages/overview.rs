@@ -46,6 +46,8 @@ pub(super) fn all() -> Vec<Route> {
 pub(super) struct Data {
     /// `None`: not for those who see a part of the farm.
     pub(super) server: Option<ServerStatus>,
+    /// The name of this server, where the farm has others.
+    pub(super) one_of_several: Option<String>,
     /// Whether they see the whole farm.
     pub(super) all: bool,
     pub(super) statuses: Arc<Statuses>,
@@ -136,6 +138,7 @@ impl Data {
         servers.sort_by_key(|server| server.concerns().is_empty());
         Ok(Self {
             server: visit.may(Action::See, ObjectKind::Server, Place::Farm).is_ok().then(|| board.server()),
+            one_of_several: visit.one_of_several(),
             all,
             boots: visit.boots_seen(&statuses, board.boots_within(WITHIN)),
             rates: visit.rates_seen(&statuses).last().copied(),
@@ -233,6 +236,7 @@ pub(super) fn parts(visit: &Visit, data: &Data) -> Markup {
         div.live #overview hx-get=(paths::OVERVIEW_LIVE) hx-trigger="hw:boot from:body, hw:change from:body, every 10s" hx-swap="outerHTML" {
             (concerns(data))
             (figures(data))
+            @if let Some(server) = &data.one_of_several { p.small { "Devices are those of the farm, whichever server they run from; boots, throughput, caches and storage are those of this server, " b { (visible(server)) } "." } }
             div.columns {
                 (booting(data))
                 (slowest(data))
@@ -248,7 +252,7 @@ fn concerns(data: &Data) -> Markup {
     let concerns = data.concerns();
     html! { section.panel.concerns .calm[concerns.is_empty()] aria-label="What needs attention" {
         @if concerns.is_empty() {
-            p { (badge("good", "all is well")) @if data.all { " Everything is served, and no boot of the last hour failed." }
+            p { (badge("good", "all is well")) @if data.all { " Everything is served, and no boot of the last hour failed" @if data.one_of_several.is_some() { " at this server" } "." }
                 @else if data.statuses.number() == 0 { " Your role shows no device; ask an administrator for one." }
                 @else { " Of the devices that your role shows, all are served, and no boot of the last hour failed." } }
         } @else {

@@ -1,6 +1,6 @@
 //! A farm with a console on it, a server that only tells what it is told to tell, and a browser.
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -43,6 +43,8 @@ pub(crate) struct Farm {
     pub(crate) kept_out: Arc<Mutex<Vec<KeptOut>>>,
     /// The vDisk that `lab-01` runs.
     runs: Arc<AtomicI64>,
+    /// Whether `office-01` runs from the server `branch`.
+    pub(crate) elsewhere: Arc<AtomicBool>,
     ahead_ms: Arc<AtomicI64>,
     _stop: watch::Sender<bool>,
     _folder: tempfile::TempDir,
@@ -102,12 +104,14 @@ impl Farm {
         let resets: Arc<Mutex<Vec<String>>> = Arc::default();
         let recordings: Arc<Mutex<Vec<String>>> = Arc::default();
         let runs: Arc<AtomicI64> = Arc::default();
+        let elsewhere: Arc<AtomicBool> = Arc::default();
         let kept_out: Arc<Mutex<Vec<KeptOut>>> = Arc::default();
         let live = Arc::new(ToldServer {
             resets: Arc::clone(&resets),
             recordings: Arc::clone(&recordings),
             kept_out: Arc::clone(&kept_out),
             runs: Arc::clone(&runs),
+            elsewhere: Arc::clone(&elsewhere),
             settings: Mutex::new(settings()),
             report: Mutex::default(),
         });
@@ -126,6 +130,7 @@ impl Farm {
             recordings,
             kept_out,
             runs,
+            elsewhere,
             ahead_ms,
             _stop: stop,
             _folder: folder,
@@ -345,6 +350,7 @@ struct ToldServer {
     recordings: Arc<Mutex<Vec<String>>>,
     kept_out: Arc<Mutex<Vec<KeptOut>>>,
     runs: Arc<AtomicI64>,
+    elsewhere: Arc<AtomicBool>,
     settings: Mutex<SettingsStatus>,
     report: Mutex<Option<HostReport>>,
 }
@@ -587,17 +593,19 @@ impl Live for ToldServer {
 
     fn device(&self, name: &DeviceName) -> Option<DeviceStatus> {
         let runs = name.as_str() == "lab-01";
+        let away = name.as_str() == "office-01" && self.elsewhere.load(Ordering::Relaxed);
         Some(DeviceStatus {
             name: name.to_string(),
             mac: None,
+            server: away.then(|| "branch".to_owned()),
             vdisk: runs.then(|| "debian".to_owned()),
             version: runs.then_some(2),
             vdisk_id: runs.then(|| self.runs.load(Ordering::Relaxed)),
             initiator: format!("iqn.2026-01.org.example:{name}"),
-            status: if runs { "ready" } else { "off" }.into(),
+            status: if runs || away { "ready" } else { "off" }.into(),
             presence: "online".into(),
-            boot: runs.then(|| "b1".to_owned()),
-            sessions: u32::from(runs),
+            boot: if runs { Some("b1".to_owned()) } else { away.then(|| "b9".to_owned()) },
+            sessions: u32::from(runs || away),
             write_cache: runs.then(|| WriteCacheStatus {
                 used_bytes: 900 << 20,
                 limit_bytes: 1 << 30,

@@ -1,4 +1,6 @@
 //! What pages show, of a sample farm and of names that mean harm.
+use std::sync::atomic::Ordering;
+
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -286,4 +288,29 @@ async fn machines_are_told_whether_the_server_lives_and_is_ready() {
     let mut nobody = Browser::new(farm.console.clone());
     assert_eq!(nobody.get("/health").await.text, "ok\n");
     assert_eq!(nobody.get("/ready").await.text, "ready\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn device_at_another_server_is_shown_with_it_and_pages_say_whose_boots_they_tell() {
+    let farm = Farm::new().await;
+    let mut ann = farm.ann().await;
+    let whose =
+        ["at this server", "of this server, <b>", "Of this server, <b>", "at branch", "server <b>branch"];
+    for page in ["/", "/boots", "/devices", "/devices/3"] {
+        let seen = ann.get(page).await;
+        assert!(whose.iter().all(|mark| !seen.text.contains(mark)), "one server is all: {}", seen.text);
+    }
+    let farm = Farm::new().await;
+    farm.root(Method::POST, "/v1/servers", &json!({"name": "branch", "site": "Main"})).await;
+    farm.elsewhere.store(true, Ordering::Relaxed);
+    let mut ann = farm.ann().await;
+    ann.get("/").await.shows(&["are those of this server, <b>one.example.org</b>", "2 ready"]);
+    ann.get("/boots").await.shows(&["Of this server, <b>one.example.org</b>: the others tell theirs."]);
+    let seen = ann.get("/devices?state=ready").await;
+    seen.shows(&["lab-01", "office-01", "at branch"]);
+    assert_eq!(seen.text.matches("at branch").count(), 1, "{}", seen.text);
+    let id = farm.root(Method::GET, "/v1/devices/office-01", &Value::Null).await["id"].clone();
+    ann.get(&format!("/devices/{id}"))
+        .await
+        .shows(&["It runs from server <b>branch</b>, which tells of its boots"]);
 }

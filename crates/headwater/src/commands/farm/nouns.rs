@@ -470,6 +470,7 @@ pub const DEVICE_STATUS: Noun = Noun {
         column("VERSION", "version"),
         column("PRESENCE", "presence"),
         column("STATUS", "status"),
+        column("SERVER", "server"),
         column("BOOT", "boot"),
         column("SESSIONS", "sessions"),
         column("WRITE CACHE", "write_cache.used_bytes"),
