@@ -108,17 +108,6 @@ fn database_that_stops_under_a_server_stops_no_device() {
     assert!(io.ok, "{}", io.text);
 }
 
-/// One server of several on a database; it has no images of its own.
-fn member(cluster: &Cluster, name: &str) -> Site {
-    let more = format!("[server]\nname = \"{name}\"\n[catalogue]\npostgres = \"{}\"", cluster.address());
-    let site = Site::new("", "", &more);
-    let file = site.path("headwater.toml");
-    let config = std::fs::read_to_string(&file).unwrap();
-    let (before, rest) = config.split_once("[stores]").unwrap();
-    std::fs::write(&file, format!("{before}[server]{}", rest.split_once("[server]").unwrap().1)).unwrap();
-    site
-}
-
 /// What a server tells of all servers of its farm, by name.
 fn loads(asked: &Site) -> Vec<Value> {
     let told = json(asked, &["server", "load", "--sort", "name"]);
@@ -144,7 +133,7 @@ fn let_grow_old(cluster: &Cluster, server: ServerId) {
 #[test]
 fn servers_of_a_farm_tell_each_other_what_they_carry() {
     let Some((cluster, mut one)) = site() else { return };
-    let mut two = member(&cluster, "two");
+    let mut two = Site::member("two", &cluster.address(), "");
     one.start();
     let name = loads(&one)[0]["server"]["name"].as_str().unwrap().to_owned();
     let mut session = one.session(&one.new_boot());
@@ -203,7 +192,7 @@ fn what_devices_do_at_another_server_is_told_by_each() {
     one.start();
     let server = loads(&one)[0]["server"].clone();
     let (name, id) = (server["name"].as_str().unwrap(), Id::new(server["id"].as_i64().unwrap()).unwrap());
-    let mut two = member(&cluster, "two");
+    let mut two = Site::member("two", &cluster.address(), "");
     two.start();
     for device in ["lab-01", "second"] {
         one.headwater(&["device", "set", device, "kind=maintenance", "menu.show=never"]);

@@ -14,5 +14,6 @@ mod keyboard;
 mod pages;
 mod people;
 mod place;
+mod servers;
 mod setting_up;
 mod versions;

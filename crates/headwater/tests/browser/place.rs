@@ -36,6 +36,13 @@ impl Place {
         Self::started(site, port)
     }
 
+    /// A server beside others on a database, without images of its own.
+    pub(crate) fn beside(name: &str, database: &str) -> Self {
+        let port = free_port();
+        let more = format!("[api]\nlisten = \"127.0.0.1:{port}\"\n");
+        Self::started(Site::member(name, database, &more), port)
+    }
+
     fn started(mut site: Site, port: u16) -> Self {
         site.start();
         Self { site, port }

@@ -68,6 +68,17 @@ impl Site {
         Self { dir, iscsi_port, http_port, nbd_port, server: None, log: Arc::default() }
     }
 
+    /// One server of several on a database, with `more` behind its configuration; it has no images of its own.
+    pub(crate) fn member(name: &str, database: &str, more: &str) -> Self {
+        let server = format!("[server]\nname = \"{name}\"\n[catalogue]\npostgres = \"{database}\"\n{more}");
+        let site = Self::new("", "", &server);
+        let file = site.path("headwater.toml");
+        let config = std::fs::read_to_string(&file).unwrap();
+        let (before, rest) = config.split_once("[stores]").unwrap();
+        std::fs::write(&file, format!("{before}[server]{}", rest.split_once("[server]").unwrap().1)).unwrap();
+        site
+    }
+
     /// A plain site whose server runs.
     pub(crate) fn running() -> Self {
         let mut site = Self::new("", "", "");

@@ -91,10 +91,10 @@ fn whole(data: &Data, path: &str) -> Markup {
                 (button(&format!("/devices/{}/edit", device.id), "Edit", &data.may_change))
                 (buttons(data))
             }
-            @if let Some(server) = status.and_then(|status| status.server.as_ref()) {
-                p.said { "It runs from server " b { (visible(server)) } ", which tells of its boots and throughput and takes commands for it; what is below of those is what this server saw." }
+            @match status.and_then(|status| status.server.as_ref()) {
+                Some(server) => p { "It runs from server " b { (visible(server)) } ", which tells of its boots and throughput and takes commands for it; what stands below of those is what this server saw." },
+                None => (last_day(data.boots.as_deref().unwrap_or_default())),
             }
-            (last_day(data.boots.as_deref().unwrap_or_default()))
             div.columns { (facts(data)) (personality(device)) }
             section.panel { h2 { "Throughput" }
                 // Kept as it is while the rest is renewed: htmx moves what is preserved.

@@ -236,7 +236,7 @@ pub(super) fn parts(visit: &Visit, data: &Data) -> Markup {
         div.live #overview hx-get=(paths::OVERVIEW_LIVE) hx-trigger="hw:boot from:body, hw:change from:body, every 10s" hx-swap="outerHTML" {
             (concerns(data))
             (figures(data))
-            @if let Some(server) = &data.one_of_several { p.small { "Devices are those of the farm, whichever server they run from; boots, throughput, caches and storage are those of this server, " b { (visible(server)) } "." } }
+            @if let Some(server) = &data.one_of_several { p.small { "Devices and their write caches are those of the farm, whichever server they run from; boots, throughput, page cache and storage are those of this server, " b { (visible(server)) } "." } }
             div.columns {
                 (booting(data))
                 (slowest(data))
