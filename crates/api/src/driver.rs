@@ -276,7 +276,7 @@ fn respond(reply: Reply) -> Result<Response<HttpBody>, Problem> {
     }
     let (content_type, body) = match body {
         Body::None => (None, HttpBody::empty()),
-        Body::Json(value) => (Some("application/json"), HttpBody::from(value.to_string())),
+        Body::Json(text) => (Some("application/json"), HttpBody::from(text)),
         Body::Text(content_type, text) => (Some(content_type), HttpBody::from(text)),
     };
     if let Some(content_type) = content_type {

@@ -21,15 +21,16 @@ pub(crate) struct Reply {
 #[derive(Debug)]
 pub(crate) enum Body {
     None,
-    Json(Value),
+    /// JSON, written already: lists are long.
+    Json(String),
     /// Of this content type.
     Text(&'static str, String),
 }
 
 impl Reply {
     pub(crate) fn json(value: &impl Serialize) -> Result<Self, Problem> {
-        let body = Body::Json(json(value)?);
-        Ok(Self { status: StatusCode::OK, revision: None, location: None, body })
+        let body = serde_json::to_string(value).map_err(|error| not_json(&error))?;
+        Ok(Self { status: StatusCode::OK, revision: None, location: None, body: Body::Json(body) })
     }
 
     pub(crate) fn text(content_type: &'static str, text: String) -> Self {
@@ -56,9 +57,11 @@ impl Reply {
 
 /// A value as JSON. The types of the interface have text keys alone: nothing in them is beyond JSON.
 pub(crate) fn json(value: &impl Serialize) -> Result<Value, Problem> {
-    serde_json::to_value(value).map_err(|error| {
-        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, control::Code::Internal.word(), error.to_string())
-    })
+    serde_json::to_value(value).map_err(|error| not_json(&error))
+}
+
+fn not_json(error: &serde_json::Error) -> Problem {
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, control::Code::Internal.word(), error.to_string())
 }
 
 /// A reply to a creation, as it is kept for the repetition of its request.
@@ -72,11 +75,12 @@ pub(crate) struct Kept {
 impl Kept {
     pub(crate) fn of(reply: &Reply) -> Option<Self> {
         let Body::Json(body) = &reply.body else { return None };
-        Some(Self { revision: reply.revision, location: reply.location.clone(), body: body.clone() })
+        let body = serde_json::from_str(body).ok()?;
+        Some(Self { revision: reply.revision, location: reply.location.clone(), body })
     }
 
     pub(crate) fn reply(self) -> Reply {
         let Self { revision, location, body } = self;
-        Reply { status: StatusCode::CREATED, revision, location, body: Body::Json(body) }
+        Reply { status: StatusCode::CREATED, revision, location, body: Body::Json(body.to_string()) }
     }
 }

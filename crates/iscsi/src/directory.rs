@@ -18,8 +18,9 @@ pub struct IscsiName(String);
 impl IscsiName {
     /// The name in `text`; `None` where it is not a legal iSCSI name.
     #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let name = text.to_ascii_lowercase();
+    pub fn parse(text: impl Into<String>) -> Option<Self> {
+        let mut name = text.into();
+        name.make_ascii_lowercase();
         let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | ':') || !c.is_ascii();
         let typed = ["iqn.", "eui.", "naa."].iter().any(|prefix| name.starts_with(prefix));
         (typed && name.len() > 4 && name.len() <= MAX_NAME_BYTES && name.chars().all(legal))
@@ -30,6 +31,12 @@ impl IscsiName {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl From<IscsiName> for String {
+    fn from(name: IscsiName) -> Self {
+        name.0
     }
 }
 

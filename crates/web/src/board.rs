@@ -2,8 +2,9 @@
 //!
 //! Boots are followed from the start on, so a page needs no disk for them. Counters are read every few seconds. What devices are doing is read when somebody asks, at most once a second.
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::live::{Followed, Live, Requests, ServerStatus};
 use api::rates::Rates;
@@ -11,6 +12,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::boot::Boot;
+use crate::fresh::Fresh;
 use crate::markup::now_us;
 use crate::rates::{DeviceRates, History};
 use crate::statuses::Statuses;
@@ -21,15 +23,13 @@ const EVERY: Duration = Duration::from_secs(3);
 const KNOWN_US: u64 = 24 * 3600 * 1_000_000;
 /// The most boots that are kept; the oldest go.
 const MAX_BOOTS: usize = 20_000;
-/// For how long what devices are doing is taken for the present.
-const FRESH: Duration = Duration::from_secs(1);
 
 /// One for all consoles.
 pub(crate) struct Board {
     live: Arc<dyn Live>,
     history: Mutex<History>,
     boots: Mutex<HashMap<String, Arc<Boot>>>,
-    statuses: tokio::sync::Mutex<Option<(Instant, Arc<Statuses>)>>,
+    statuses: Fresh<Statuses>,
 }
 
 impl Board {
@@ -39,7 +39,7 @@ impl Board {
             live,
             history: Mutex::default(),
             boots: Mutex::default(),
-            statuses: tokio::sync::Mutex::default(),
+            statuses: Fresh::default(),
         });
         tokio::spawn(Arc::clone(&board).sample(stopping.clone()));
         tokio::spawn(Arc::clone(&board).follow(stopping));
@@ -147,22 +147,13 @@ impl Board {
 
     /// What all devices are doing.
     pub(crate) async fn statuses(&self) -> Arc<Statuses> {
-        let mut known = self.statuses.lock().await;
-        if let Some((at, statuses)) = known.as_ref()
-            && at.elapsed() < FRESH
-        {
-            return Arc::clone(statuses);
-        }
-        let (live, old, begun) = (Arc::clone(&self.live), known.take(), Instant::now());
-        let read = tokio::task::spawn_blocking(move || {
-            // There are many of them to be let go of, too.
-            drop(old);
-            Arc::new(Statuses::of(live.devices()))
-        });
-        let read = read.await.unwrap_or_default();
-        // What happens while it is read may be missing in it.
-        *known = Some((begun, Arc::clone(&read)));
-        read
+        let live = Arc::clone(&self.live);
+        let read = async move {
+            let read = tokio::task::spawn_blocking(move || Statuses::of(live.devices()));
+            Ok::<_, Infallible>(read.await.unwrap_or_default())
+        };
+        let Ok(statuses) = self.statuses.get(read).await;
+        statuses
     }
 }
 

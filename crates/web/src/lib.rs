@@ -41,6 +41,7 @@ mod conflict;
 mod door;
 mod fields;
 mod frame;
+mod fresh;
 mod markup;
 mod pages;
 mod paths;
@@ -61,6 +62,7 @@ use control::people::People;
 use tokio::sync::watch;
 
 use board::Board;
+use fresh::Fresh;
 
 pub use commands::every_command;
 pub use door::router;
@@ -71,6 +73,8 @@ pub struct Console {
     people: Arc<People>,
     api: Router,
     board: Arc<Board>,
+    /// What overviews that renew themselves show those who see the whole farm, who all see the same.
+    overview: Fresh<pages::overview::Data>,
 }
 
 impl Console {
@@ -85,7 +89,7 @@ impl Console {
         stopping: watch::Receiver<bool>,
     ) -> Arc<Self> {
         let board = Board::start(live, stopping);
-        Arc::new(Self { control, people, api, board })
+        Arc::new(Self { control, people, api, board, overview: Fresh::default() })
     }
 }
 

@@ -6,6 +6,7 @@ use control::{Code, ControlError};
 use netboot::director::MacAddress;
 
 use super::Admin;
+use crate::catalogue::now;
 use crate::config::DeviceName;
 use crate::path::PathMtu;
 use crate::stream::device::DeviceSlot;
@@ -16,19 +17,19 @@ use crate::timeline::presence::Presence;
 /// All devices, by name, wherever they run.
 pub(super) fn all(admin: &Admin) -> Vec<DeviceStatus> {
     let elsewhere = admin.elsewhere.heard();
-    here(admin).map(|status| elsewhere.or_here(status)).collect()
+    admin.devices.map(|device| elsewhere.or_here(here(admin, device)))
 }
 
-/// All devices, by name, as this server sees them.
-pub(super) fn here(admin: &Admin) -> impl Iterator<Item = DeviceStatus> {
-    let status = |device: &KnownDevice| status(admin, device, admin.devices.slot(&device.name).as_deref());
-    admin.devices.all().into_iter().map(move |device| status(&device))
+/// A device as this server sees it.
+pub(super) fn here(admin: &Admin, device: KnownDevice) -> DeviceStatus {
+    let slot = admin.devices.slot(&device.name);
+    status(admin, device, slot.as_deref())
 }
 
 /// One device.
 pub(super) fn one(admin: &Admin, name: &farm::model::DeviceName) -> Option<DeviceStatus> {
     let served = admin.devices.by_name(&DeviceName::parse(name.as_str()).ok()?)?;
-    Some(admin.elsewhere.heard().or_here(status(admin, &served.device, Some(&served.slot))))
+    Some(admin.elsewhere.heard().or_here(status(admin, served.device, Some(&served.slot))))
 }
 
 /// Forgets a device's current boot and ends its sessions; with `discard_persistent`, its persistent write cache goes as
@@ -86,9 +87,9 @@ pub(super) fn wake(admin: &Admin, name: &farm::model::DeviceName) -> Result<Vec<
     Ok(interfaces)
 }
 
-fn status(admin: &Admin, device: &KnownDevice, slot: Option<&DeviceSlot>) -> DeviceStatus {
-    let doing = admin.recorder.doing(device.name.as_str());
-    let doing = doing.as_ref();
+fn status(admin: &Admin, device: KnownDevice, slot: Option<&DeviceSlot>) -> DeviceStatus {
+    let KnownDevice { name, mac, initiator, vdisk, .. } = device;
+    let doing = admin.recorder.doing(name.as_str());
     let running = slot.and_then(DeviceSlot::running);
     let write_cache = running.as_ref().and_then(|running| running.write_cache).map(|usage| {
         let (used, limit, warn) = (usage.used.get(), usage.limit.get(), usage.warn_at.get());
@@ -100,24 +101,24 @@ fn status(admin: &Admin, device: &KnownDevice, slot: Option<&DeviceSlot>) -> Dev
         WriteCacheStatus { used_bytes: used, limit_bytes: limit, fill: Cow::Borrowed(fill) }
     });
     let disk = running.map(|running| running.disk);
+    let seen = doing.as_ref();
     DeviceStatus {
-        name: device.name.to_string(),
-        mac: device.mac.map(|mac| mac.to_string()),
+        mac: mac.map(|mac| mac.to_string()),
         server: None,
-        vdisk: disk.as_ref().map(|disk| disk.name.clone()).or_else(|| device.vdisk.clone()),
         version: disk.as_ref().map(|disk| disk.number.get()),
         vdisk_id: disk.as_ref().map(|disk| disk.vdisk.get()),
-        initiator: device.initiator.to_string(),
-        status: Cow::Borrowed(doing.map_or("off", |doing| doing.status.as_str())),
-        presence: Cow::Borrowed(doing.map_or(Presence::Off, |doing| doing.presence).as_str()),
-        boot: doing.map(|doing| doing.boot.clone()),
-        sessions: doing.map_or(0, |doing| doing.sessions),
+        vdisk: disk.map(|disk| disk.name).or(vdisk),
+        initiator: initiator.into(),
+        status: Cow::Borrowed(seen.map_or("off", |doing| doing.status.as_str())),
+        presence: Cow::Borrowed(seen.map_or(Presence::Off, |doing| doing.presence).as_str()),
+        sessions: seen.map_or(0, |doing| doing.sessions),
         write_cache,
-        path: doing.and_then(|doing| doing.path.as_ref()).map(path_status),
+        path: seen.and_then(|doing| doing.path.as_ref()).map(path_status),
         kept_out: None,
-        secrets_told: doing.zip(slot).is_some_and(|(doing, slot)| slot.secrets_told(&doing.boot)),
-        takes_commands: doing
-            .is_some_and(|doing| admin.mailbox.hears(crate::catalogue::now(), &device.name, &doing.boot)),
+        secrets_told: seen.zip(slot).is_some_and(|(doing, slot)| slot.secrets_told(&doing.boot)),
+        takes_commands: seen.is_some_and(|doing| admin.mailbox.hears(now(), &name, &doing.boot)),
+        boot: doing.map(|doing| doing.boot),
+        name: name.into(),
     }
 }
 

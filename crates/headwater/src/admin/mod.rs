@@ -85,7 +85,11 @@ impl Admin {
     /// What devices do here, for the farm's other servers.
     pub(crate) fn told(&self) -> HashMap<DeviceId, Told> {
         let snapshot = self.devices.farm().snapshot();
-        Told::of_all(devices::here(self).collect(), self.devices.kept_out(), &snapshot)
+        Told::of_all(
+            self.devices.map(|device| devices::here(self, device)),
+            self.devices.kept_out(),
+            &snapshot,
+        )
     }
 
     /// Hears what those tell.

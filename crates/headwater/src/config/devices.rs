@@ -66,6 +66,12 @@ impl DeviceName {
     }
 }
 
+impl From<DeviceName> for String {
+    fn from(name: DeviceName) -> Self {
+        name.0
+    }
+}
+
 impl fmt::Display for DeviceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -136,7 +142,7 @@ pub enum UnknownDevices {
 /// The initiator name that a device uses where the configuration names none.
 #[must_use]
 pub(crate) fn derived_initiator(prefix: &str, device: &DeviceName) -> Option<IscsiName> {
-    IscsiName::parse(&format!("{prefix}:{device}:initiator"))
+    IscsiName::parse([prefix, ":", device.as_str(), ":initiator"].concat())
 }
 
 /// `unknown_devices = "ignore"` or `unknown_devices = { vdisk = "name" }`.

@@ -184,13 +184,12 @@ impl Devices {
         &self.secrets
     }
 
-    /// All devices, by name.
-    #[must_use]
-    pub fn all(&self) -> Vec<KnownDevice> {
+    /// What is made of each device, by name. One after the other: there may be ten thousand.
+    pub fn map<R>(&self, each: impl FnMut(KnownDevice) -> R) -> Vec<R> {
         let snapshot = self.farm.snapshot();
-        let mut all: Vec<_> = snapshot.devices().filter_map(|device| self.known(&snapshot, device)).collect();
+        let mut all: Vec<_> = snapshot.devices().collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
-        all
+        all.into_iter().filter_map(|device| self.known(&snapshot, device)).map(each).collect()
     }
 
     /// What runs, or ran, of devices since the server started, by name.

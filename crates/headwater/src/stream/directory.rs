@@ -35,7 +35,7 @@ impl Directory for BootDirectory {
         let device = self.devices.by_initiator(&attempt.initiator);
         let name = device.and_then(|device| {
             let name = TargetName { device: device.name, boot: None };
-            IscsiName::parse(&name.format(&self.devices.config().iscsi.iqn_prefix))
+            IscsiName::parse(name.format(&self.devices.config().iscsi.iqn_prefix))
         });
         name.into_iter().collect()
     }

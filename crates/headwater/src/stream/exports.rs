@@ -60,11 +60,10 @@ pub struct BootExports {
 
 impl Exports for BootExports {
     fn list(&self, peer: &Peer) -> Vec<Listed> {
-        let devices = self.devices.all();
-        let own = devices.iter().filter(|device| access::device(&self.access, peer, device, false).is_ok());
-        let own = own.map(|device| Listed {
-            name: ExportName::Device(device.name.clone(), None).to_string(),
-            description: device_description(device),
+        let own = self.devices.map(|device| {
+            access::device(&self.access, peer, &device, false).ok()?;
+            let description = device_description(&device);
+            Some(Listed { name: ExportName::Device(device.name, None).to_string(), description })
         });
         let vdisks = match access::vdisks(&self.access, peer) {
             Ok(()) => self.devices.vdisk_names(),
@@ -74,7 +73,7 @@ impl Exports for BootExports {
             description: format!("vDisk {name}, read-only"),
             name: ExportName::Vdisk(name).to_string(),
         });
-        own.chain(vdisks).collect()
+        own.into_iter().flatten().chain(vdisks).collect()
     }
 
     fn open(&self, name: &str, purpose: Purpose, peer: &Peer) -> Result<Export, Refusal> {

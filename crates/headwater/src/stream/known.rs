@@ -105,7 +105,7 @@ impl KnownDevice {
             rates,
             vdisk: vdisk.map(|facts| match pinned {
                 Some(number) => format!("{}@{number}", facts.vdisk.name),
-                None => facts.vdisk.name.to_string(),
+                None => facts.vdisk.name.as_str().to_owned(),
             }),
             is_private: vdisk.is_some_and(|facts| facts.vdisk.mode == model::AccessMode::Private),
             name,

@@ -443,7 +443,7 @@ fn long_list_of_targets_comes_in_parts() {
         panic!("no question")
     };
     let targets: Vec<_> = (0..40)
-        .map(|n| crate::directory::IscsiName::parse(&format!("iqn.2026-01.lab:{n}")).unwrap())
+        .map(|n| crate::directory::IscsiName::parse(format!("iqn.2026-01.lab:{n}")).unwrap())
         .collect();
     let portal = Portal { address: ([10, 0, 0, 1], 3260).into(), group: 1 };
     lab.session.answer_text(&targets, &[portal], &mut lab.out);

@@ -14,7 +14,7 @@ mod live;
 mod locks;
 mod log_in;
 mod objects;
-mod overview;
+pub(crate) mod overview;
 mod recording;
 mod search;
 mod servers;

@@ -139,6 +139,20 @@ async fn whoever_has_a_part_of_the_farm_sees_that_part_and_why_not_the_rest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn overview_that_renews_itself_shows_each_what_their_role_shows() {
+    let farm = Farm::new().await;
+    farm.user("ops", "operator", Some("lab")).await;
+    let (mut ann, mut ops) = (farm.ann().await, farm.browser("ops").await);
+    // Each within the second in which the others are told what was read before.
+    for _ in 0..3 {
+        ann.part("/overview/live").await.shows(&[">3</a>", "2 off", "Page cache"]);
+        let seen = ops.part("/overview/live").await;
+        seen.shows(&[">2</a>", "1 off", "1 ready"]);
+        assert!(!seen.text.contains("Page cache"), "{}", seen.text);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn whoever_has_a_role_nowhere_sees_an_overview_of_nothing() {
     let farm = Farm::new().await;
     let user = json!({"name": "new", "password": crate::farm::PASSWORD, "must_change_password": false});
