@@ -38,10 +38,10 @@ pub trait Live: Send + Sync + 'static {
     /// The same in Prometheus' text format, version 0.0.4.
     fn metrics(&self) -> String;
 
-    /// What all devices are doing that this server has seen, by name.
+    /// What all devices are doing, by name: as this server sees it, or as another tells from which they run.
     fn devices(&self) -> Vec<DeviceStatus>;
 
-    /// What one device is doing. `None`: this server has not seen it.
+    /// What one device is doing, in the same way. `None`: this server has not seen it.
     fn device(&self, name: &DeviceName) -> Option<DeviceStatus>;
 
     /// Forgets the device's current boot and ends its sessions; with `discard_persistent`, its persistent write cache goes

@@ -20,20 +20,30 @@
     // The server says every 15 seconds that it is there: one that says nothing is as good as gone, though nobody closed the connection.
     const SILENT_MS = 40000;
     let retry_ms = 1000;
+    let source = null;
+    let silence = 0;
+    let again = 0;
+    const rest = () => {
+      clearTimeout(silence);
+      clearTimeout(again);
+      if (source) { source.close(); }
+      source = null;
+    };
+    const over = () => {
+      rest();
+      lost.hidden = false;
+      again = setTimeout(listen, retry_ms);
+      retry_ms = Math.min(retry_ms * 2, 30000);
+    };
+    const heard = () => {
+      clearTimeout(silence);
+      silence = setTimeout(over, SILENT_MS);
+    };
     const listen = () => {
-      const source = new EventSource(body.dataset.live);
-      let silence = 0;
-      const over = () => {
-        lost.hidden = false;
-        clearTimeout(silence);
-        source.close();
-        setTimeout(listen, retry_ms);
-        retry_ms = Math.min(retry_ms * 2, 30000);
-      };
-      const heard = () => {
-        clearTimeout(silence);
-        silence = setTimeout(over, SILENT_MS);
-      };
+      rest();
+      // A browser has six connections to a server for all its tabs: those that nobody sees take none.
+      if (document.hidden) { return; }
+      source = new EventSource(body.dataset.live);
       heard();
       source.onopen = () => {
         heard();
@@ -52,7 +62,7 @@
       source.addEventListener("lost", () => { heard(); all(); });
     };
     listen();
-    document.addEventListener("visibilitychange", () => { if (!document.hidden) { all(); } });
+    document.addEventListener("visibilitychange", listen);
   }
 
   // What scrolls sideways can be scrolled with the keyboard, too, and says what it is.

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::live::{Followed, Live, Requests, ServerStatus};
 use api::rates::Rates;
@@ -149,8 +149,9 @@ impl Board {
     pub(crate) async fn statuses(&self) -> Arc<Statuses> {
         let live = Arc::clone(&self.live);
         let read = async move {
-            let read = tokio::task::spawn_blocking(move || Statuses::of(live.devices()));
-            Ok::<_, Infallible>(read.await.unwrap_or_default())
+            let begun = Instant::now();
+            let read = tokio::task::spawn_blocking(move || Statuses::of(begun, live.devices()));
+            Ok::<_, Infallible>(read.await.unwrap_or_else(|_| Statuses::of(begun, Vec::new())))
         };
         let Ok(statuses) = self.statuses.get(read).await;
         statuses

@@ -24,7 +24,7 @@ impl Visit {
         let all = self.console.board.statuses().await;
         let sight = self.caller().map(|caller| Sight::of(caller, &self.console.control));
         match sight.and_then(Result::ok) {
-            None => Arc::default(),
+            None => Arc::new(all.none()),
             Some(sight) if sight.all() => all,
             Some(sight) => Arc::new(all.only(|device| sight.device(&device.name))),
         }

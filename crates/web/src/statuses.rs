@@ -1,31 +1,46 @@
 //! What devices are doing at one moment.
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
 
 use api::live::DeviceStatus;
 
+use crate::fresh::Read;
+
 /// Devices by name, and how many are in each state.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Statuses {
+    begun: Instant,
     by_name: Vec<DeviceStatus>,
     counts: BTreeMap<Cow<'static, str>, u64>,
 }
 
+impl Read for Statuses {
+    fn begun(&self) -> Instant {
+        self.begun
+    }
+}
+
 impl Statuses {
-    /// Of these devices.
-    pub(crate) fn of(mut devices: Vec<DeviceStatus>) -> Self {
+    /// Of these devices, which were begun to be read then.
+    pub(crate) fn of(begun: Instant, mut devices: Vec<DeviceStatus>) -> Self {
         devices.sort_by(|a, b| a.name.cmp(&b.name));
         let mut counts = BTreeMap::<_, u64>::new();
         for device in &devices {
             let count = counts.entry(device.status.clone()).or_default();
             *count = count.saturating_add(1);
         }
-        Self { by_name: devices, counts }
+        Self { begun, by_name: devices, counts }
     }
 
     /// Those of them that fit.
     pub(crate) fn only(&self, fits: impl Fn(&DeviceStatus) -> bool) -> Self {
-        Self::of(self.all().filter(|device| fits(device)).cloned().collect())
+        Self::of(self.begun, self.all().filter(|device| fits(device)).cloned().collect())
+    }
+
+    /// None of them.
+    pub(crate) fn none(&self) -> Self {
+        self.only(|_| false)
     }
 
     /// All of them, by name.
@@ -85,7 +100,9 @@ mod tests {
         // As names are sorted elsewhere, which need not be as texts are.
         let told =
             [("b", "off", None), ("a-1", "ready", Some(7)), ("a", "ready", Some(7)), ("c", "lost", Some(8))];
-        let statuses = Statuses::of(told.map(|(name, status, vdisk)| device(name, status, vdisk)).into());
+        let begun = Instant::now();
+        let statuses =
+            Statuses::of(begun, told.map(|(name, status, vdisk)| device(name, status, vdisk)).into());
         let names =
             |devices: Vec<&DeviceStatus>| devices.iter().map(|one| one.name.clone()).collect::<Vec<_>>();
         assert_eq!(names(statuses.all().collect()), ["a", "a-1", "b", "c"]);
@@ -96,7 +113,7 @@ mod tests {
         assert_eq!(names(statuses.running(7, Some(2))), ["a", "a-1"]);
         assert!(statuses.running(7, Some(1)).is_empty());
         let only = statuses.only(|one| one.name != "a");
-        assert_eq!((only.number(), only.get("a").is_some()), (3, false));
+        assert_eq!((only.number(), only.get("a").is_some(), only.begun()), (3, false, begun));
         assert_eq!(only.counts().last(), Some(("ready", 1)));
     }
 }

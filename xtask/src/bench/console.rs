@@ -236,8 +236,9 @@ impl Farm {
         self.blast(1)?;
         for _ in 0..3 {
             without.push(self.blast(arguments.seconds)?);
-            let _open = Consoles::open(self, arguments)?;
+            let mut open = Consoles::open(self, arguments)?;
             with.push(self.blast(arguments.seconds)?);
+            open.are_served()?;
         }
         Ok(Measure {
             measure: format!("iSCSI random 4 KiB, depth 8, while {} consoles are open", arguments.consoles),
@@ -280,6 +281,18 @@ impl Consoles {
             }
         }
         Ok(Self(children))
+    }
+
+    /// That none of them was refused.
+    fn are_served(&mut self) -> Result<()> {
+        for child in &mut self.0 {
+            let ended = child.try_wait()?;
+            ensure!(
+                ended.is_none_or(|status| status.success()),
+                "a console was refused: curl ended with {ended:?}"
+            );
+        }
+        Ok(())
     }
 }
 

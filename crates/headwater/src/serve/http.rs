@@ -19,8 +19,11 @@ use tokio_rustls::TlsAcceptor;
 /// The most connections at once.
 const MAX_CONNECTIONS: usize = 1024;
 
-/// The most of them from one address.
-const MAX_CONNECTIONS_OF_ADDRESS: usize = 32;
+/// The most of them from the address of a machine that boots.
+pub(super) const MAX_CONNECTIONS_OF_MACHINE: usize = 32;
+
+/// The most of them from an address of administrators: an office behind one, or a proxy before all.
+pub(super) const MAX_CONNECTIONS_OF_OFFICE: usize = 512;
 
 /// How often refused connections of one address are logged.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
@@ -31,15 +34,16 @@ const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// How long the loop rests when the process has no file descriptors left.
 const REST: Duration = Duration::from_millis(100);
 
-/// Serves, with TLS where there is a certificate, until `stopping` becomes true; connections that are open then end with
+/// Serves, with TLS where there is a certificate, and at most so many connections from one address, until `stopping` becomes true; connections that are open then end with
 /// their current request or with the process.
 pub(super) async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     router: Router,
+    of_address: usize,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let slots = Slots::new(MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ADDRESS);
+    let slots = Slots::new(MAX_CONNECTIONS, of_address);
     let complaints = Quiet::new(COMPLAIN_EVERY);
     loop {
         let accepted = tokio::select! {

@@ -250,7 +250,13 @@ impl Server {
             .merge(ready::router(Arc::clone(&recorder)))
             .merge(guest_commands::router(Arc::new(post)))
             .merge(cloud::router(cloud));
-        tokio::spawn(http::serve(http_listener, None, public, stopped.clone()));
+        tokio::spawn(http::serve(
+            http_listener,
+            None,
+            public,
+            http::MAX_CONNECTIONS_OF_MACHINE,
+            stopped.clone(),
+        ));
         let presences = Presences::new(Arc::clone(&recorder));
         tokio::spawn(Arc::clone(&presences).run(stopped.clone()));
         settings.tell(Targets { admission: Arc::clone(&admission), devices: Arc::clone(&devices) });
@@ -278,7 +284,8 @@ impl Server {
         tokio::spawn(serve_admin(admin_listener, mount.router(Door::Local), stopped.clone()));
         if let Some((listener, tls)) = api_listener {
             tracing::info!(api = %listener.local_addr()?, "the console and the API are served over HTTPS");
-            tokio::spawn(http::serve(listener, Some(tls), mount.router(Door::Network), stopped));
+            let router = mount.router(Door::Network);
+            tokio::spawn(http::serve(listener, Some(tls), router, http::MAX_CONNECTIONS_OF_OFFICE, stopped));
         }
         log_start(&config, &farm.snapshot(), &iscsi, nbd.get().map(nbd::places), http);
         Ok(Self { config, devices, recorder, target, nbd, netboot, housekeeping, keeper, stopping, http })

@@ -51,10 +51,12 @@ impl Reporter {
             Err(error) => tracing::error!(%error, "what this server carries cannot be told"),
         }
         // A server that is alone has nobody to tell and nobody to hear.
-        if self.farm.snapshot().servers().nth(1).is_some() {
-            self.tell_devices();
-            self.hear();
+        if self.farm.snapshot().servers().nth(1).is_none() {
+            self.admin.hear(Heard::default());
+            return;
         }
+        self.tell_devices();
+        self.hear();
     }
 
     /// Tells that the server stops. Waits for the database.
@@ -88,13 +90,15 @@ impl Reporter {
         }
         let gone = before.iter().flat_map(HashMap::keys).filter(|device| !now.contains_key(device));
         news.extend(gone.map(|device| (*device, None)));
-        let written = self.write(|change, server| {
-            if before.is_none() {
-                change.forget_device_reports(server)?;
-            }
-            change.report_devices(server, &news)
-        });
-        self.told = written.then_some(now);
+        let is_told = before.is_some() && news.is_empty();
+        let is_told = is_told
+            || self.write(|change, server| {
+                if before.is_none() {
+                    change.forget_device_reports(server)?;
+                }
+                change.report_devices(server, &news)
+            });
+        self.told = is_told.then_some(now);
     }
 
     /// Hears what the servers tell that were heard of a moment ago.

@@ -125,3 +125,26 @@ fn page_whose_connection_is_cut_says_so_and_shows_what_changed_meanwhile() {
 fn page_whose_connection_is_silent_says_so_though_nobody_closed_it() {
     lost_and_found(Way::Silent);
 }
+
+#[test]
+fn more_tabs_than_a_browser_has_connections_are_all_served() {
+    let place = Place::new();
+    let admin = place.admin();
+    let mut tabs = Vec::new();
+    // Browsers open six connections to a server, and each page that listens takes one.
+    for _ in 0..10 {
+        admin.go("/devices");
+        admin.sees(&["lab-01"]);
+        tabs.push(admin.new_tab());
+    }
+    admin.go("/devices");
+    place.site.headwater(&["device", "set", "lab-01", "kind=test"]);
+    let shows =
+        |kind: &str| format!("document.querySelector('#device-table tbody').innerText.includes('{kind}')");
+    admin.until(&shows("test"));
+    // One that was behind shows what it missed, and listens again.
+    admin.to_tab(&tabs[0]);
+    admin.until(&shows("test"));
+    place.site.headwater(&["device", "set", "lab-01", "kind=maintenance"]);
+    admin.until(&shows("maintenance"));
+}

@@ -88,6 +88,19 @@ impl Browser {
         browser
     }
 
+    /// Goes on in another tab, which is in front from now on; what was there is the tab's that is named.
+    pub(crate) fn new_tab(&self) -> String {
+        let before = self.must("GET", "/window", &json!({}));
+        let tab = self.must("POST", "/window/new", &json!({ "type": "tab" }));
+        self.must("POST", "/window", &json!({ "handle": tab["handle"] }));
+        before.as_str().unwrap().to_owned()
+    }
+
+    /// Goes back to a tab.
+    pub(crate) fn to_tab(&self, tab: &str) {
+        self.must("POST", "/window", &json!({ "handle": tab }));
+    }
+
     /// Goes to a page of the console.
     pub(crate) fn go(&self, path: &str) {
         self.must("POST", "/url", &json!({ "url": format!("{}{path}", self.site) }));

@@ -1,6 +1,6 @@
 //! The overview: is everything served, who boots now, what failed, what fills up.
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::live::ServerStatus;
 use api::rates::Rates;
@@ -15,6 +15,7 @@ use crate::ask::Refusal;
 use crate::boot::Boot;
 use crate::door::{Route, Visit};
 use crate::fields::Fields;
+use crate::fresh::Read;
 use crate::markup::{
     badge, button, bytes, count, gauge, link, milliseconds, name, several, status_badge, status_tone, visible,
 };
@@ -44,6 +45,7 @@ pub(super) fn all() -> Vec<Route> {
 
 /// What the overview shows.
 pub(crate) struct Data {
+    begun: Instant,
     /// `None`: not for those who see a part of the farm.
     pub(super) server: Option<ServerStatus>,
     /// The name of this server, where the farm has others.
@@ -106,8 +108,16 @@ impl Space {
     }
 }
 
+impl Read for Data {
+    fn begun(&self) -> Instant {
+        // What devices do may have been read for another page before.
+        self.begun.min(self.statuses.begun())
+    }
+}
+
 impl Data {
     async fn of(visit: &Visit) -> Result<Self, Refusal> {
+        let begun = Instant::now();
         let damaged = Fields::from([("filter", "state = missing or state = changed"), ("limit", "20")]);
         let locks = Fields::from([("sort", "-since"), ("limit", "500")]);
         let keeping_out = Fields::from([("keeping_out", "true"), ("limit", "50")]);
@@ -137,6 +147,7 @@ impl Data {
         let mut servers = seen(servers)?;
         servers.sort_by_key(|server| server.concerns().is_empty());
         Ok(Self {
+            begun,
             server: visit.may(Action::See, ObjectKind::Server, Place::Farm).is_ok().then(|| board.server()),
             one_of_several: visit.one_of_several(),
             all,
