@@ -143,3 +143,51 @@ fn goes_before(one: &DeviceStatus, other: &DeviceStatus) -> bool {
     let told = |status: &DeviceStatus| (status.sessions > 0, status.boot.clone());
     told(one) > told(other)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn status(server: Option<&str>, boot: Option<&str>, sessions: u32) -> DeviceStatus {
+        let told = json!({
+            "name": "lab-01", "mac": server, "initiator": "", "status": "ready", "presence": "online",
+            "server": server, "boot": boot, "sessions": sessions,
+        });
+        serde_json::from_value(told).unwrap()
+    }
+
+    #[test]
+    fn device_is_where_it_is_connected_or_else_booted_last() {
+        let cases = [
+            // What another tells, what is seen here, and who is right.
+            ((Some("b1"), 1), (None, 0), Some("two")),
+            ((Some("b1"), 1), (Some("b2"), 0), Some("two")),
+            ((Some("b2"), 0), (Some("b1"), 0), Some("two")),
+            ((Some("b1"), 0), (Some("b2"), 0), None),
+            ((Some("b2"), 0), (Some("b1"), 1), None),
+            ((Some("b1"), 1), (Some("b1"), 1), None),
+        ];
+        for ((boot, sessions), (boot_here, sessions_here), expected) in cases {
+            let there = status(Some("two"), boot, sessions);
+            let heard = Heard { devices: HashMap::from([("lab-01".to_owned(), there)]), ..Heard::default() };
+            let known = heard.or_here(status(None, boot_here, sessions_here));
+            assert_eq!(known.server.as_deref(), expected, "{boot:?} {boot_here:?}");
+            assert_eq!(known.mac, None, "what the catalogue says is said here");
+        }
+    }
+
+    #[test]
+    fn who_was_refused_here_and_there_stands_once_who_waits_longest_first() {
+        let kept_out = |device: i64, since: i64| KeptOut {
+            device: DeviceId::new(device).unwrap(),
+            fences: Vec::new(),
+            since: Timestamp::from_ms(since),
+            last: Timestamp::from_ms(since),
+        };
+        let there = [kept_out(1, 30), kept_out(2, 10)].map(|one| (one.device, one));
+        let heard = Heard { kept_out: HashMap::from(there), ..Heard::default() };
+        let all = heard.kept_out_with(vec![kept_out(1, 5), kept_out(3, 20)]);
+        assert_eq!(all, [kept_out(1, 5), kept_out(2, 10), kept_out(3, 20)]);
+    }
+}
