@@ -15,6 +15,9 @@ use crate::admin::Admin;
 use crate::admin::elsewhere::Heard;
 use crate::catalogue::{FarmLink, now};
 
+/// The most devices that are told of in one turn: leases are renewed by the same thread, and a database may be a millisecond away.
+const MOST_AT_ONCE: usize = 2000;
+
 /// Tells it, again and again.
 pub(super) struct Reporter {
     farm: Arc<FarmLink>,
@@ -70,12 +73,14 @@ impl Reporter {
         });
     }
 
-    /// Tells what devices do that did something else when it was told last.
+    /// Tells what devices do that did something else when it was told last; of very many, some at the next turn.
     fn tell_devices(&mut self) {
-        let before = self.told.take();
-        let (mut now, mut news) = (HashMap::new(), Vec::new());
-        for (device, told) in self.admin.told() {
-            let text = match serde_json::to_string(&told) {
+        let begins = self.told.is_none();
+        let mut told = self.told.take().unwrap_or_default();
+        let mut news = Vec::new();
+        let all = self.admin.told();
+        for (device, what) in &all {
+            let text = match serde_json::to_string(what) {
                 Ok(text) => text,
                 Err(error) => {
                     tracing::error!(%error, "what a device does cannot be told");
@@ -83,22 +88,25 @@ impl Reporter {
                 }
             };
             let hash = hash(&text);
-            if before.as_ref().and_then(|before| before.get(&device)) != Some(&hash) {
-                news.push((device, Some(text)));
+            if news.len() < MOST_AT_ONCE && told.get(device) != Some(&hash) {
+                told.insert(*device, hash);
+                news.push((*device, Some(text)));
             }
-            now.insert(device, hash);
         }
-        let gone = before.iter().flat_map(HashMap::keys).filter(|device| !now.contains_key(device));
-        news.extend(gone.map(|device| (*device, None)));
-        let is_told = before.is_some() && news.is_empty();
+        let gone: Vec<DeviceId> = told.keys().filter(|device| !all.contains_key(device)).copied().collect();
+        for device in gone.into_iter().take(MOST_AT_ONCE.saturating_sub(news.len())) {
+            told.remove(&device);
+            news.push((device, None));
+        }
+        let is_told = !begins && news.is_empty();
         let is_told = is_told
             || self.write(|change, server| {
-                if before.is_none() {
+                if begins {
                     change.forget_device_reports(server)?;
                 }
                 change.report_devices(server, &news)
             });
-        self.told = is_told.then_some(now);
+        self.told = is_told.then_some(told);
     }
 
     /// Hears what the servers tell that were heard of a moment ago.
