@@ -35,18 +35,16 @@ struct Refused {
 impl Told {
     /// Of these devices, with what changes all the time told in steps, so that others are told when it matters.
     pub(crate) fn of_all(
-        devices: Vec<DeviceStatus>,
+        devices: Vec<(DeviceId, DeviceStatus)>,
         kept_out: Vec<KeptOut>,
-        snapshot: &Snapshot,
     ) -> HashMap<DeviceId, Self> {
         let mut all = HashMap::<DeviceId, Self>::new();
-        for mut status in devices.into_iter().filter(|status| status.boot.is_some()) {
-            let Some(device) = snapshot.device_named(&status.name) else { continue };
+        for (device, mut status) in devices.into_iter().filter(|(_, status)| status.boot.is_some()) {
             if let Some(cache) = &mut status.write_cache {
                 let step = cache.limit_bytes.div_euclid(FILL_STEPS).max(1);
                 cache.used_bytes = cache.used_bytes.div_euclid(step).saturating_mul(step);
             }
-            all.entry(device.id).or_default().status = Some(status);
+            all.entry(device).or_default().status = Some(status);
         }
         for KeptOut { device, fences, since, last } in kept_out {
             let since_ms = since.ms();

@@ -84,12 +84,8 @@ pub struct Admin {
 impl Admin {
     /// What devices do here, for the farm's other servers.
     pub(crate) fn told(&self) -> HashMap<DeviceId, Told> {
-        let snapshot = self.devices.farm().snapshot();
-        Told::of_all(
-            self.devices.map(|device| devices::here(self, device)),
-            self.devices.kept_out(),
-            &snapshot,
-        )
+        let devices = self.devices.map(|device| (device.id, devices::here(self, device)));
+        Told::of_all(devices, self.devices.kept_out())
     }
 
     /// Hears what those tell.

@@ -34,8 +34,8 @@ const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// How long the loop rests when the process has no file descriptors left.
 const REST: Duration = Duration::from_millis(100);
 
-/// Serves, with TLS where there is a certificate, and at most so many connections from one address, until `stopping` becomes true; connections that are open then end with
-/// their current request or with the process.
+/// Serves, with TLS where there is a certificate, and at most so many connections from one address, until `stopping` becomes
+/// true; connections that are open then end with their current request or with the process.
 pub(super) async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,

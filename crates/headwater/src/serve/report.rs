@@ -80,6 +80,9 @@ impl Reporter {
         let mut news = Vec::new();
         let all = self.admin.told();
         for (device, what) in &all {
+            if news.len() == MOST_AT_ONCE {
+                break;
+            }
             let text = match serde_json::to_string(what) {
                 Ok(text) => text,
                 Err(error) => {
@@ -88,7 +91,7 @@ impl Reporter {
                 }
             };
             let hash = hash(&text);
-            if news.len() < MOST_AT_ONCE && told.get(device) != Some(&hash) {
+            if told.get(device) != Some(&hash) {
                 told.insert(*device, hash);
                 news.push((*device, Some(text)));
             }
@@ -98,15 +101,17 @@ impl Reporter {
             told.remove(&device);
             news.push((device, None));
         }
-        let is_told = !begins && news.is_empty();
-        let is_told = is_told
-            || self.write(|change, server| {
-                if begins {
-                    change.forget_device_reports(server)?;
-                }
-                change.report_devices(server, &news)
-            });
-        self.told = is_told.then_some(told);
+        if news.is_empty() && !begins {
+            self.told = Some(told);
+            return;
+        }
+        let written = self.write(|change, server| {
+            if begins {
+                change.forget_device_reports(server)?;
+            }
+            change.report_devices(server, &news)
+        });
+        self.told = written.then_some(told);
     }
 
     /// Hears what the servers tell that were heard of a moment ago.

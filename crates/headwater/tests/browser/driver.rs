@@ -92,7 +92,7 @@ impl Browser {
     pub(crate) fn new_tab(&self) -> String {
         let before = self.must("GET", "/window", &json!({}));
         let tab = self.must("POST", "/window/new", &json!({ "type": "tab" }));
-        self.must("POST", "/window", &json!({ "handle": tab["handle"] }));
+        self.to_tab(tab["handle"].as_str().unwrap());
         before.as_str().unwrap().to_owned()
     }
 
